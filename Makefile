@@ -1,0 +1,63 @@
+# Every target sets up .venv by itself; nothing needs to be installed by hand but Python 3.11+.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help demo test check verify sim bench soak lock vectors clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo     see Roskva at work"
+	@echo "make test     checks and tests (minutes)"
+	@echo "make check    lint, format, types, import rules"
+	@echo "make verify   the long checks: mutants, exhaustive exploration, fuzzing, kill loops"
+	@echo "make sim      500 simulated clusters under faults"
+	@echo "make bench    costs of the hot paths"
+	@echo "make lock     renew requirements.lock;  make vectors   renew spec/vectors"
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Roskva needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/roskva sim --demo
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest -n 2 -m "not verify"
+
+verify: check
+	$(BIN)/roskva sim --mutants
+	$(BIN)/roskva sim --exhaustive
+	$(BIN)/roskva sim --seeds 500
+	$(BIN)/pytest -n 2 -m verify
+
+soak: $(STAMP)
+	ROSKVA_KILL_ROUNDS=500 $(BIN)/pytest -n 2 -m verify tests/feed
+
+sim: $(STAMP)
+	$(BIN)/roskva sim --seeds 500
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+vectors: $(STAMP)
+	$(BIN)/python -m tests.wire.vectors
+
+lock:
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet pip-tools
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --strip-extras \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,89 @@
+"""Every error Roskva raises or sends, as data.
+
+    RoskvaError
+    ├── BadInput                 what was handed in is wrong; the same again fails again
+    │   ├── BadName
+    │   ├── BadMessage           bytes that are no message of ours
+    │   │   ├── TooLarge
+    │   │   └── WrongProtocol    another major version
+    │   └── BadConfig
+    ├── Refused                  the answer is no
+    │   ├── Unauthorised
+    │   ├── Fenced               a newer session or writer took over
+    │   └── UnknownClient        its row is gone: start anew
+    ├── Unavailable              not now: try again
+    │   ├── Overloaded
+    │   └── StorageUnavailable
+    └── Damaged                  stored bytes that are not what was written
+
+`code` goes over the wire and never changes. `retriable`: the same call may succeed later.
+`fatal`: the session is over; the client connects again with a new handshake.
+"""
+
+from typing import ClassVar
+
+
+class RoskvaError(Exception):
+    code: ClassVar[str] = "internal"
+    retriable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+
+
+class BadInput(RoskvaError):
+    code = "bad_input"
+
+
+class BadName(BadInput):
+    code = "bad_name"
+
+
+class BadMessage(BadInput):
+    code = "bad_message"
+
+
+class TooLarge(BadMessage):
+    code = "too_large"
+
+
+class WrongProtocol(BadMessage):
+    code = "wrong_protocol"
+    fatal = True
+
+
+class BadConfig(BadInput):
+    code = "bad_config"
+
+
+class Refused(RoskvaError):
+    code = "refused"
+
+
+class Unauthorised(Refused):
+    code = "unauthorised"
+
+
+class Fenced(Refused):
+    code = "fenced"
+    fatal = True
+
+
+class UnknownClient(Refused):
+    code = "unknown_client"
+    fatal = True
+
+
+class Unavailable(RoskvaError):
+    code = "unavailable"
+    retriable = True
+
+
+class Overloaded(Unavailable):
+    code = "overloaded"
+
+
+class StorageUnavailable(Unavailable):
+    code = "storage_unavailable"
+
+
+class Damaged(RoskvaError):
+    code = "damaged"

@@ -1,0 +1,115 @@
+"""The values everything else speaks of: objects, versions, epochs, updates.
+
+An object's **key** is its one spelling, `app/name`: on the wire, on disk, as an MQTT topic and on
+the command line. An app has no `/` in it, so the first `/` splits a key for good.
+
+An **epoch** names a gap-free history of versions. A shard draws one (40 bits) whenever it cannot
+vouch for its history any more; an object that was reset carries a mark of its own (20 bits) beside
+it. Both travel as one integer, and whoever holds two epochs of an object can tell whether a reset
+lies between them.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from roskva.errors import BadName
+
+MAX_VERSION: Final = 2**63 - 1
+NO_VERSION: Final = -1
+"""Inside the code "no version" is below every version; on the wire it is null."""
+
+NO_EPOCH: Final = 0
+"""What a registration has acked before it acked anything; no shard ever draws it."""
+
+MAX_NAME_BYTES: Final = 255
+MAX_PAYLOAD_BYTES: Final = 1024
+MAX_SOURCE_BYTES: Final = 64
+
+_RESET_BITS = 20
+_RESET_MASK = (1 << _RESET_BITS) - 1
+_SHARD_EPOCH_BITS = 40
+
+_APP = re.compile(r"[a-z0-9-]{1,63}\Z")
+_FORBIDDEN_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f+#\ud800-\udfff]")
+
+Key = str
+"""`app/name`; made by `ObjectId.key` or checked by `parse_key`."""
+
+
+class ObjectId(msgspec.Struct, frozen=True, order=True):
+    app: str
+    name: str
+
+    @property
+    def key(self) -> Key:
+        return f"{self.app}/{self.name}"
+
+    def __str__(self) -> str:
+        return self.key
+
+
+def parse_key(text: str) -> ObjectId:
+    """`app/name` as an object, or BadName with a sentence that says what is wrong."""
+    app, slash, name = text.partition("/")
+    if not slash:
+        raise BadName(f"an object is written app/name; {text[:80]!r} has no '/'")
+    check_app(app)
+    check_name(name)
+    return ObjectId(app, name)
+
+
+def check_app(app: str) -> None:
+    if not _APP.match(app):
+        raise BadName(f"an app is 1 to 63 of a-z, 0-9 and '-'; got {app[:80]!r}")
+
+
+def check_name(name: str) -> None:
+    found = _FORBIDDEN_IN_NAME.search(name)
+    if found:
+        raise BadName(f"a name has no control characters, '+' or '#'; got {found.group()!r}")
+    if not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
+        raise BadName(f"a name is 1 to {MAX_NAME_BYTES} bytes of UTF-8; got {len(name.encode())}")
+
+
+def is_key(text: str) -> bool:
+    try:
+        parse_key(text)
+    except BadName:
+        return False
+    return True
+
+
+class Update(msgspec.Struct, frozen=True, gc=False):
+    """What a publisher publishes, and one row of the feed.
+
+    A reset is an update too, so that it has its place in the order: its `version` is the mark
+    (1 … 2^20−1, drawn at random) that the object's epoch carries from then on.
+    """
+
+    object: Key
+    version: int
+    source: str | None = None
+    payload: bytes | None = None
+    published_at: int = 0
+    """Wall-clock microseconds at the publisher."""
+    reset: bool = False
+
+
+def shard_epoch(random_bits: int) -> int:
+    """An epoch for a shard, from random bits; never NO_EPOCH."""
+    return 1 + random_bits % ((1 << _SHARD_EPOCH_BITS) - 1)
+
+
+def reset_mark(random_bits: int) -> int:
+    return 1 + random_bits % _RESET_MASK
+
+
+def object_epoch(shard: int, mark: int) -> int:
+    """The epoch of one object: its shard's, and the mark of its last reset (0: never reset)."""
+    return shard << _RESET_BITS | mark
+
+
+def mark_of(epoch: int) -> int:
+    return epoch & _RESET_MASK
