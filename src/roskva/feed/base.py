@@ -1,0 +1,159 @@
+"""The feed of one shard: what its writer and its readers promise each other.
+
+A feed is a sequence of updates, each at an **offset** (1, 2, 3, …). It has one writer at a time and
+any number of readers, in the same process or in others. The promises:
+
+- *Durable, then visible, then acknowledged.* A reader never sees an update that a power cut could
+  still take away, and a publisher is told yes only when every reader can see its update.
+- *An offset belongs to one update for ever.* After a crash the writer does not know which offsets
+  the lost tail had used, so it goes on beyond all of them. What lies between is **void**: it never
+  held anything, and readers step over it. A batch therefore says which range it *accounts for*
+  (`first … last`) and separately where its rows begin (`base`).
+- *Loss is an answer, not an accident.* Every offset up to the end is in a batch, void, or
+  `Missing`; there is no fourth case. Whoever is told `Missing` or `Foreign` knows that its view of
+  the history has a hole (for a matcher: a new epoch).
+- A **marker** is `(lineage, offset)`: everything up to and including `offset` is done. The lineage
+  is the identity of the history; a feed that was recreated has another one.
+
+A reader's loop, whatever the feed is made of:
+
+    match feed.read(after):
+        case Batch(last=last):   handle the rows, then go on after `last`
+        case Idle(last=last):    nothing more yet; `last` may still lie beyond `after` (void)
+        case Missing(last=last): start a new epoch, then go on after `last`
+        case Foreign(last=last): start a new epoch at (this lineage, last)
+
+A writer's duties, in order: `append` as often as it likes, then one `commit`, and only when that has
+returned, answers to the publishers. If `commit` raises, none of its updates counts as published,
+and the publisher may try again: `StorageUnavailable` at this writer, `Fenced` at the one that took
+over.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from roskva.errors import Unavailable
+from roskva.model import Update
+
+START: Final = 0
+"""The offset of a marker that has seen nothing; the first update has offset 1."""
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("object", pa.string(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("source", pa.string()),
+        pa.field("payload", pa.binary()),
+        pa.field("published_at", pa.int64(), nullable=False),
+        pa.field("reset", pa.bool_(), nullable=False),
+    ]
+)
+"""One row is one `Update`, field by field."""
+
+
+class Locked(Unavailable):
+    """Another writer holds this feed."""
+
+    code = "locked"
+
+
+class Marker(msgspec.Struct, frozen=True):
+    lineage: int
+    offset: int
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Rows at `base … last`; it accounts for `first … last`, and what is before `base` is void."""
+
+    first: int
+    base: int
+    last: int
+    appended_at: int
+    """Wall-clock microseconds; of the newest row, once small batches were put together."""
+    rows: pa.RecordBatch
+
+    def updates(self) -> list[Update]:
+        return updates_of(self.rows)
+
+
+class Idle(msgspec.Struct, frozen=True):
+    """Nothing to read yet. Up to `last` everything is accounted for."""
+
+    last: int
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """`first … last` once was in the feed and can no longer be read."""
+
+    first: int
+    last: int
+    why: Literal["retention", "damage"]
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """The marker is none of this history's: another lineage, or an offset beyond the end."""
+
+    lineage: int
+    last: int
+
+
+Read = Batch | Idle | Missing | Foreign
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """One commit group: `updates` at `base … last`, accounting for `first … last` like a Batch."""
+
+    first: int
+    base: int
+    last: int
+    appended_at: int
+    updates: Sequence[Update]
+
+
+class FeedReader(Protocol):
+    @property
+    def lineage(self) -> int: ...
+
+    def end(self) -> int:
+        """The last offset that is accounted for and durable."""
+        ...
+
+    def read(self, after: Marker, max_rows: int = 4096) -> Read: ...
+
+
+class FeedWriter(Protocol):
+    @property
+    def lineage(self) -> int: ...
+
+    def append(self, updates: Sequence[Update]) -> int:
+        """Queue updates for the next commit; the offset of the first of them."""
+        ...
+
+    def commit(self, now_us: int) -> Committed | None:
+        """Make everything appended durable and visible. None: there was nothing to do."""
+        ...
+
+    def set_marker(self, name: str, marker: Marker) -> None: ...
+
+    def markers(self) -> dict[str, Marker]: ...
+
+
+def rows_of(updates: Sequence[Update]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([u.object for u in updates], pa.string()),
+            pa.array([u.version for u in updates], pa.int64()),
+            pa.array([u.source for u in updates], pa.string()),
+            pa.array([u.payload for u in updates], pa.binary()),
+            pa.array([u.published_at for u in updates], pa.int64()),
+            pa.array([u.reset for u in updates], pa.bool_()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def updates_of(rows: pa.RecordBatch) -> list[Update]:
+    return list(map(Update, *(column.to_pylist() for column in rows.columns)))
