@@ -1,0 +1,1 @@
+"""What a shard knows for good: rows of cells, on disk or in memory."""
