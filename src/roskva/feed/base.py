@@ -23,7 +23,7 @@ A reader's loop, whatever the feed is made of:
         case Missing(last=last): start a new epoch, then go on after `last`
         case Foreign(last=last): start a new epoch at (this lineage, last)
 
-A writer's duties, in order: `append` as often as it likes, then one `commit`, and only when that has
+A writer's duties, in order: `append` as often as it likes, one `commit`, and only when that has
 returned, answers to the publishers. If `commit` raises, none of its updates counts as published,
 and the publisher may try again: `StorageUnavailable` at this writer, `Fenced` at the one that took
 over.
