@@ -1,0 +1,187 @@
+"""The file layer: what the feed may ask of a disk, and the real one.
+
+Two rules shape the interface. Nothing is ever truncated, because a reader may have the file mapped:
+there is no call for it. And nothing is durable by itself: bytes need `File.sync`, names (created,
+renamed, removed) need `sync_directory`.
+
+Calls raise `OSError`, as the system does; `storage_errors` turns those that may pass into
+`StorageUnavailable` where the feed meets its callers.
+
+`roskva.simulated_disk` has one that breaks on request.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from roskva.errors import StorageUnavailable
+
+Mapped = bytes | mmap.mmap
+
+_MAY_PASS = {
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EROFS,
+}
+
+
+@contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _MAY_PASS:
+            raise
+        raise StorageUnavailable(f"{doing}: {error.strerror or error}") from error
+
+
+class File(Protocol):
+    """A file open for writing."""
+
+    def write_at(self, data: bytes, position: int) -> None:
+        """All of it, or an error and any part of it."""
+        ...
+
+    def sync(self) -> None:
+        """Make what was written durable. After an error nobody knows what was."""
+        ...
+
+    def lock(self) -> None:
+        """Until it is closed or its process ends; BlockingIOError if another holds it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def create(self, path: str) -> File:
+        """A new empty file; FileExistsError if there is one."""
+        ...
+
+    def open(self, path: str) -> File: ...
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        """As many of these bytes as there are."""
+        ...
+
+    def map(self, path: str) -> Mapped:
+        """The whole file as it is now, without copying it where the system can."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]: ...
+
+    def make_directory(self, path: str) -> None:
+        """Nothing happens if it exists; its parent must."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Within one directory; replaces the target in one step."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+
+def write_whole(disk: Disk, path: str, content: bytes) -> None:
+    """Put a file in place in one step: a crash leaves this content, or what was there before."""
+    temporary = path + ".tmp"
+    with suppress(FileNotFoundError):
+        disk.remove(temporary)
+    file = disk.create(temporary)
+    try:
+        file.write_at(content, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.rpartition("/")[0])
+
+
+class RealFile:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write_at(self, data: bytes, position: int) -> None:
+        written = os.pwrite(self._fd, data, position)
+        while written < len(data):  # a disk that is nearly full writes short before it refuses
+            written += os.pwrite(self._fd, data[written:], position + written)
+
+    def sync(self) -> None:
+        _sync_data(self._fd)
+
+    def lock(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    def create(self, path: str) -> RealFile:
+        return RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+
+    def open(self, path: str) -> RealFile:
+        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, size, position)
+        finally:
+            os.close(fd)
+
+    def map(self, path: str) -> Mapped:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b""
+        finally:
+            os.close(fd)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _sync_data(fd: int) -> None:
+    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone stops at the drive's own cache
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(fd)
