@@ -1,0 +1,276 @@
+"""The store on disk: every cell is one key of a RocksDB.
+
+    key    row, escaped ‖ 00 00 ‖ column        value    timestamp (8 bytes, big-endian) ‖ value
+
+The escape turns each 00 of a row into 00 FF. So the first 00 00 of a key ends its row, keys sort
+by row and then by column, and a row is one short range. Stamps are big-endian so that comparing
+the stored bytes compares the timestamps.
+
+What shapes the code is the interpreter's lock. RocksDB's `write` is called with it held: a stall
+in there would stop every thread of the process. Hence batches are small, nothing is synced by
+`write` (`flush_wal` lets the lock go), and a write is told to fail rather than to wait for
+compaction, so that the waiting happens here, where others can run.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final, cast
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from roskva.errors import Damaged, RoskvaError, StorageUnavailable
+from roskva.store.base import (
+    Batch,
+    Cell,
+    CellName,
+    DeleteCell,
+    Put,
+    Row,
+    check_batch,
+)
+
+_END_OF_ROW: Final = b"\0\0"
+_AFTER_ROW: Final = b"\0\1"
+
+_STAMP_BYTES: Final = 8
+_stamp = Struct(">Q").pack
+_stamp_of = Struct(">Q").unpack_from
+
+_FEW_CELLS: Final = 64
+"""A row up to this size is deleted cell by cell, a larger one as a range: many ranges make every
+later read slower, many single deletions hold the interpreter's lock."""
+
+_STALL_RETRY_S: Final = 0.002
+_STALL_LIMIT_S: Final = 30.0
+
+_Changes = dict[bytes, bytes | None]
+"""What a key becomes; None: it goes."""
+
+
+class RocksStore:
+    __slots__ = ("_db", "_write_options")
+
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+        access = AccessType.read_only(False) if read_only else AccessType.read_write()
+        with _translated():
+            self._db = Rdict(str(directory), _options(), access_type=access)
+        self._write_options = WriteOptions()
+        self._write_options.no_slowdown = True
+
+    def write(self, batch: Batch, *, sync: bool = False) -> None:
+        check_batch(batch)
+        with _translated():
+            changes, large_rows = self._settle(batch)
+            self._commit(changes, large_rows)
+            if sync:
+                self._db.flush_wal(True)
+
+    def sync(self) -> None:
+        with _translated():
+            self._db.flush_wal(True)
+
+    def read(self, row: bytes) -> Row:
+        start = _start_of(row)
+        with _translated():
+            return {key[len(start) :]: _cell(stored) for key, stored in self._items_of(row)}
+
+    def read_cells(self, names: Sequence[CellName]) -> list[Cell | None]:
+        with _translated():
+            found = self._get([_key(row, column) for row, column in names])
+        return [None if stored is None else _cell(stored) for stored in found]
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, Row]]:
+        # The iterator is the snapshot, so it has to be made now and not at the first row.
+        with _translated():
+            return _rows(
+                self._items(_start_of(start), None if end is None else _start_of(end), bulk=True)
+            )
+
+    def checkpoint(self, directory: Path) -> None:
+        with _translated():
+            # Flushing lets others run, making the checkpoint does not: leave it little to flush.
+            self._db.flush()
+            Checkpoint(self._db).create_checkpoint(str(directory))
+
+    def close(self) -> None:
+        with _translated():
+            self._db.close()
+
+    # Inside
+
+    def _settle(self, batch: Batch) -> tuple[_Changes, list[bytes]]:
+        """What the batch comes to: the keys that change, and large rows that go before that."""
+        keys = [_key(put.row, put.column) for put in batch if type(put) is Put]
+        current: _Changes = dict(zip(keys, self._get(keys), strict=True))
+        put_keys = _by_row(batch, keys) if len(keys) < len(batch) else {}
+        changes: _Changes = {}
+        large_rows: list[bytes] = []
+        next_key = iter(keys).__next__
+        for operation in batch:
+            if type(operation) is Put:
+                key = next_key()
+                stored = _stamp(operation.timestamp) + operation.value
+                before = current[key]
+                if before is None or before[:_STAMP_BYTES] <= stored[:_STAMP_BYTES]:
+                    current[key] = changes[key] = stored
+            elif type(operation) is DeleteCell:
+                key = _key(operation.row, operation.column)
+                current[key] = changes[key] = None
+            else:
+                row = operation.row
+                doomed = [key for key, _ in islice(self._items_of(row), _FEW_CELLS + 1)]
+                if len(doomed) > _FEW_CELLS:
+                    large_rows.append(row)
+                    doomed.clear()
+                for key in chain(doomed, put_keys.get(row, ())):
+                    current[key] = changes[key] = None
+        return changes, large_rows
+
+    def _commit(self, changes: _Changes, large_rows: list[bytes]) -> None:
+        give_up = time.monotonic() + _STALL_LIMIT_S
+        while True:
+            try:
+                self._db.write(_write_batch(changes, large_rows), self._write_options)
+                return
+            except Exception as error:
+                if "Write stall" not in str(error) or time.monotonic() > give_up:
+                    raise
+            time.sleep(_STALL_RETRY_S)
+
+    def _items_of(self, row: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._items(_start_of(row), _escaped(row) + _AFTER_ROW)
+
+    # RocksDB's own types are wider than what a database of bytes returns: hence the casts.
+
+    def _get(self, keys: list[bytes]) -> list[bytes | None]:
+        return cast(list[bytes | None], self._db.get(cast(list[Any], keys)))
+
+    def _items(
+        self, start: bytes, end: bytes | None, *, bulk: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        options = ReadOptions()
+        options.fill_cache(not bulk)  # type: ignore[call-arg]  # its stub forgets the argument
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        items: Any = self._db.items(from_key=start, read_opt=options)
+        return _holding(items, options, end)
+
+
+def _holding(
+    items: Iterator[tuple[bytes, bytes]], *_needed: object
+) -> Iterator[tuple[bytes, bytes]]:
+    """RocksDB's iterator points into its options and its bound without keeping them alive; where
+    they were let go, it ends early or worse."""
+    yield from items
+
+
+def _options() -> Options:
+    """A shard's store is one of several in its process: small buffers, few files and threads."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    # Three memtables of 16 MiB bound the memory, and a small one is quicker to search and to fill.
+    options.set_write_buffer_size(16 << 20)
+    options.set_max_write_buffer_number(3)
+    # Every put reads first. Most new cells are told apart by the filters, without a search.
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(0.05)
+    # There is one writer: no need for a memtable that several can fill.
+    options.set_allow_concurrent_memtable_write(False)
+    options.set_compression_type(DBCompressionType.lz4())
+    # Connections need the file descriptors more.
+    options.set_max_open_files(256)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(1 << 20)
+    table = BlockBasedOptions()
+    table.set_bloom_filter(10, False)
+    table.set_block_cache(Cache(32 << 20))
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _write_batch(changes: _Changes, large_rows: list[bytes]) -> WriteBatch:
+    batch = WriteBatch(raw_mode=True)
+    for row in large_rows:
+        batch.delete_range(_start_of(row), _escaped(row) + _AFTER_ROW)
+    # In the order of the keys, neighbours in the memtable are still in the processor's cache.
+    for key in sorted(changes):
+        stored = changes[key]
+        if stored is None:
+            batch.delete(key)
+        else:
+            batch.put(key, stored)
+    return batch
+
+
+def _by_row(batch: Batch, put_keys: list[bytes]) -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    puts = (operation for operation in batch if type(operation) is Put)
+    for put, key in zip(puts, put_keys, strict=True):
+        found.setdefault(put.row, []).append(key)
+    return found
+
+
+def _rows(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, Row]]:
+    """Cells in the order of their keys, put together to rows."""
+    row_key, cells = b"", Row()
+    with _translated():
+        for key, stored in items:
+            escaped, _, column = key.partition(_END_OF_ROW)
+            if escaped != row_key and cells:
+                yield _unescaped(row_key), cells
+                cells = {}
+            row_key = escaped
+            cells[column] = _cell(stored)
+    if cells:
+        yield _unescaped(row_key), cells
+
+
+def _key(row: bytes, column: bytes) -> bytes:
+    return row.replace(b"\0", b"\0\xff") + _END_OF_ROW + column
+
+
+def _escaped(row: bytes) -> bytes:
+    return row.replace(b"\0", b"\0\xff")
+
+
+def _unescaped(row: bytes) -> bytes:
+    return row.replace(b"\0\xff", b"\0")
+
+
+def _start_of(row: bytes) -> bytes:
+    return _key(row, b"")
+
+
+def _cell(stored: bytes) -> Cell:
+    return Cell(_stamp_of(stored)[0], stored[_STAMP_BYTES:])
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """RocksDB's errors are bare exceptions with a sentence; make them ours."""
+    try:
+        yield
+    except RoskvaError:
+        raise
+    except Exception as error:
+        if str(error).startswith("Corruption"):
+            raise Damaged(f"RocksDB found damage: {error}") from error
+        raise StorageUnavailable(f"RocksDB cannot do this now: {error}") from error
