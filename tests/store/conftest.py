@@ -2,9 +2,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.store.conformance import KINDS, Kind
 
 from roskva.store.base import Store
-from tests.store.conformance import KINDS, Kind
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)

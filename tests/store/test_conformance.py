@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.store.conformance import Kind
 
 from roskva.store.base import (
     MAX_BATCH,
@@ -14,7 +15,6 @@ from roskva.store.base import (
     Row,
     Store,
 )
-from tests.store.conformance import Kind
 
 
 def rows(store: Store, start: bytes = b"", end: bytes | None = None) -> dict[bytes, Row]:

@@ -28,6 +28,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteOptions,
@@ -167,16 +168,19 @@ class RocksStore:
         options.fill_cache(not bulk)  # type: ignore[call-arg]  # its stub forgets the argument
         if end is not None:
             options.set_iterate_upper_bound(end)
-        items: Any = self._db.items(from_key=start, read_opt=options)
-        return _holding(items, options, end)
+        cursor = self._db.iter(options)
+        cursor.seek(start)
+        return _walk(cursor, options, end)
 
 
-def _holding(
-    items: Iterator[tuple[bytes, bytes]], *_needed: object
-) -> Iterator[tuple[bytes, bytes]]:
-    """RocksDB's iterator points into its options and its bound without keeping them alive; where
-    they were let go, it ends early or worse."""
-    yield from items
+def _walk(cursor: RdictIter, *_held: object) -> Iterator[tuple[bytes, bytes]]:
+    """Two traps of the binding are dealt with here. Its iterators end early, without an error,
+    where they meet damage: so ask at the end. And they point into their options and their bound
+    without keeping them alive: so hold these meanwhile."""
+    while cursor.valid():
+        yield cursor.key(), cursor.value()
+        cursor.next()
+    cursor.status()
 
 
 def _options() -> Options:
