@@ -1,0 +1,247 @@
+"""How objects, clients and the shard itself are laid out as rows.
+
+    key                         column   timestamp   value
+    o ‖ hash ‖ app/name         v        version     source, payload, published_at
+                                m        0           the mark of its last reset
+    c ‖ hash ‖ client id        c        session     application, created_at
+                                s        session     seen_at
+                                r ‖ key  session     acked, epoch (one per registration)
+    s                           e        0           epoch, lineage, applied
+                                b        boot        —
+
+- The version of an object *is* its timestamp: the store itself lets no older one in. A reset starts
+  the row anew. Its mark has a cell of its own, so that whoever writes a version need not know it.
+- A client's cells carry the session that wrote them: what a fenced session left behind in some
+  queue changes nothing.
+- The hash spreads each kind evenly over its part of the key space, whatever the names look like, so
+  that a job can cut it into equal ranges without looking. The same hash chooses the shard. It is
+  the CRC-32 of zip files: every language has it, and Spark's SQL does.
+- Values are msgpack arrays; new fields go to the end, with a default.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from roskva.core.effects import (
+    ClientRow,
+    DropClient,
+    DropRegistered,
+    ObjectRow,
+    PutClient,
+    PutObject,
+    PutRegistered,
+    PutShard,
+    Write,
+)
+from roskva.model import NO_VERSION, Key
+from roskva.store.base import (
+    MAX_BATCH,
+    Cell,
+    CellName,
+    DeleteCell,
+    DeleteRow,
+    Operation,
+    Put,
+    Row,
+)
+from roskva.wire.links import Registered
+
+OBJECT: Final = b"o"
+CLIENT: Final = b"c"
+SHARD_ROW: Final = b"s"
+
+_VERSION: Final = b"v"
+_MARK: Final = b"m"
+_CREATED: Final = b"c"
+_SEEN: Final = b"s"
+_REGISTERED: Final = b"r"
+_EPOCH: Final = b"e"
+_BOOT: Final = b"b"
+
+_HASH_BYTES: Final = 4
+_HASHES: Final = 1 << (8 * _HASH_BYTES)
+_ID_AT: Final = 1 + _HASH_BYTES
+
+
+class _Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    source: str | None
+    payload: bytes | None
+    published_at: int
+
+
+class _Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    application: str
+    created_at: int
+
+
+class _Acked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    version: int
+    epoch: int
+
+
+class _Epoch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    epoch: int
+    lineage: int
+    applied: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_version = msgspec.msgpack.Decoder(_Version).decode
+_decode_created = msgspec.msgpack.Decoder(_Created).decode
+_decode_acked = msgspec.msgpack.Decoder(_Acked).decode
+_decode_epoch = msgspec.msgpack.Decoder(_Epoch).decode
+_decode_int = msgspec.msgpack.Decoder(int).decode
+
+
+# Keys
+
+
+def shard_of(identity: Key | bytes, shards: int) -> int:
+    """The shard of an object (its key) or of a client (its id). Never changes for a given count."""
+    return zlib.crc32(identity.encode() if isinstance(identity, str) else identity) % shards
+
+
+def object_key(key: Key) -> bytes:
+    name = key.encode()
+    return OBJECT + zlib.crc32(name).to_bytes(_HASH_BYTES) + name
+
+
+def client_key(client: bytes) -> bytes:
+    return CLIENT + zlib.crc32(client).to_bytes(_HASH_BYTES) + client
+
+
+def object_of(row: bytes) -> Key:
+    return row[_ID_AT:].decode()
+
+
+def client_of(row: bytes) -> bytes:
+    return row[_ID_AT:]
+
+
+def ranges(kind: bytes, parts: int) -> list[tuple[bytes, bytes]]:
+    """All rows of a kind as so many ranges of equal size, to be scanned side by side."""
+    cuts = [kind + (_HASHES * part // parts).to_bytes(_HASH_BYTES) for part in range(parts)]
+    end = bytes([kind[0] + 1])
+    return list(zip(cuts, [*cuts[1:], end], strict=True))
+
+
+# What the core persists, as operations
+
+
+def batches(writes: Iterable[Write]) -> Iterator[list[Operation]]:
+    """The writes of one `Persist`, in order, as batches a store accepts.
+
+    More than one is as good as a single one where the marker comes last: versions that are ahead of
+    it are merged once more, and never wrong. No single write is torn.
+    """
+    batch: list[Operation] = []
+    for write in writes:
+        operations = operations_of(write)
+        if len(batch) + len(operations) > MAX_BATCH:
+            yield batch
+            batch = []
+        batch.extend(operations)
+    yield batch
+
+
+def operations_of(write: Write) -> Sequence[Operation]:
+    match write:
+        case PutObject():
+            return _put_object(write)
+        case PutShard():
+            value = _encode(_Epoch(write.epoch, write.lineage, write.applied))
+            return (Put(SHARD_ROW, _EPOCH, 0, value),)
+        case PutRegistered(client=client, session=session, registered=cell):
+            column = _REGISTERED + cell.object.encode()
+            return (
+                Put(client_key(client), column, session, _encode(_Acked(cell.acked, cell.epoch))),
+            )
+        case PutClient():
+            return _put_client(write)
+        case DropRegistered():
+            return (DeleteCell(client_key(write.client), _REGISTERED + write.key.encode()),)
+        case DropClient():
+            return (DeleteRow(client_key(write.client)),)
+
+
+def put_boot(boot: int) -> Put:
+    """This start of the shard's owner is number `boot`."""
+    return Put(SHARD_ROW, _BOOT, boot, b"")
+
+
+def _put_object(write: PutObject) -> list[Operation]:
+    key, row = object_key(write.key), write.row
+    operations: list[Operation] = []
+    if write.replace:
+        operations += (DeleteRow(key), Put(key, _MARK, 0, _encode(row.mark)))
+    if row.version != NO_VERSION:
+        value = _encode(_Version(row.source, row.payload, row.published_at))
+        operations.append(Put(key, _VERSION, row.version, value))
+    return operations
+
+
+def _put_client(write: PutClient) -> list[Operation]:
+    key = client_key(write.client)
+    operations: list[Operation] = [Put(key, _SEEN, write.session, _encode(write.seen_at))]
+    if write.application is not None:
+        created = _encode(_Created(write.application, write.seen_at))
+        operations.append(Put(key, _CREATED, write.session, created))
+    return operations
+
+
+# What the core loads, from cells
+
+
+def object_cells(keys: Sequence[Key]) -> list[CellName]:
+    """What to read for `object_rows`."""
+    rows = [object_key(key) for key in keys]
+    return [(row, column) for row in rows for column in (_VERSION, _MARK)]
+
+
+def object_rows(keys: Sequence[Key], cells: Sequence[Cell | None]) -> dict[Key, ObjectRow]:
+    pairs = zip(cells[::2], cells[1::2], strict=True)
+    return {
+        key: object_row(version, mark) for key, (version, mark) in zip(keys, pairs, strict=True)
+    }
+
+
+def object_row(version: Cell | None, mark: Cell | None) -> ObjectRow:
+    reset = _decode_int(mark.value) if mark else 0
+    if version is None:
+        return ObjectRow(mark=reset)
+    kept = _decode_version(version.value)
+    return ObjectRow(version.timestamp, reset, kept.source, kept.payload, kept.published_at)
+
+
+def client_row(cells: Row) -> ClientRow | None:
+    if _CREATED not in cells:
+        return None
+    return ClientRow(
+        cells[_SEEN].timestamp,
+        _decode_created(cells[_CREATED].value).application,
+        [
+            _registered(column, cell)
+            for column, cell in cells.items()
+            if column.startswith(_REGISTERED)
+        ],
+    )
+
+
+def _registered(column: bytes, cell: Cell) -> Registered:
+    acked = _decode_acked(cell.value)
+    return Registered(column[len(_REGISTERED) :].decode(), acked.version, acked.epoch)
+
+
+def shard_row(cells: Row) -> PutShard | None:
+    """None: this shard has never been used."""
+    if _EPOCH not in cells:
+        return None
+    kept = _decode_epoch(cells[_EPOCH].value)
+    return PutShard(kept.epoch, kept.lineage, kept.applied)
+
+
+def boot_of(cells: Row) -> int:
+    return cells[_BOOT].timestamp if _BOOT in cells else 0
