@@ -1,0 +1,281 @@
+"""The embedded feed: a directory of segments with one writer.
+
+    meta                      format and lineage
+    writer-000007             the claim of the writer (claim.py)
+    markers/NAME              how far each reader is (record.py)
+    0000000000000000001-000007.log
+                              frames from offset 1 on, by writer 7 (segment.py, frame.py)
+
+This is the plain, synchronous half: it runs on whatever disk it is given, and time comes in. The
+half that puts it on a thread and gathers publishers into groups is commit.py.
+
+**A commit**: encode, write, sync, *am I still the writer?*, move the end word, done. One sync, for
+however many publishers. If writing or syncing fails, nobody knows what is on the disk, so the
+segment is left for good: the next commit starts another one, whose header says that the history
+ends at the last success. The failed updates are then nowhere, whether or not their bytes are.
+
+**Opening** always starts a segment. It is the one step that ends the previous writer's history
+(recovery.py), and until its header is durable nothing has changed.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from roskva.disk import Disk, storage_errors
+from roskva.errors import Damaged, Fenced, Overloaded
+from roskva.feed.active import ActiveSegment, start_segment
+from roskva.feed.base import START, Committed, Marker, rows_of
+from roskva.feed.claim import Claim, take_claim
+from roskva.feed.frame import encode
+from roskva.feed.reader import LogReader, meta_from_segments
+from roskva.feed.record import (
+    MARKERS,
+    META,
+    Meta,
+    read_markers,
+    read_meta,
+    write_marker,
+    write_record,
+)
+from roskva.feed.recovery import Recovered, recover
+from roskva.feed.retention import Retention, expired
+from roskva.feed.rewrite import ROWS_PER_FRAME, rewrite
+from roskva.feed.segment import (
+    FORMAT,
+    RESERVED,
+    Header,
+    Segment,
+    chain,
+    load,
+    parse_name,
+)
+from roskva.model import Update
+
+MAX_GROUP_ROWS = RESERVED // 16
+
+
+class LogConfig(msgspec.Struct, frozen=True):
+    segment_bytes: int = 64 << 20
+    retention: Retention = Retention()
+
+
+class Log:
+    """The FeedWriter of a directory of segments. Made by `Log.open`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        claim: Claim,
+        lineage: int,
+        recovered: Recovered,
+        config: LogConfig,
+    ) -> None:
+        self.recovered = recovered
+        self._disk = disk
+        self._directory = directory
+        self._claim = claim
+        self._lineage = lineage
+        self._config = config
+        self._last = recovered.last
+        self._next = recovered.next
+        self._pending: list[Update] = []
+        self._active: ActiveSegment | None = None
+        self._tidying: Generator[None] | None = None
+        self._damaged: set[str] = set()
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        lineage: int,
+        now_us: int,
+        config: LogConfig | None = None,
+        takeover: bool = False,
+    ) -> "Log":
+        """Become the writer. `lineage`: 64 random bits, used if there is no feed here yet.
+
+        `takeover` pushes aside a writer that is alive; without it that is an error, `Locked`.
+        """
+        with storage_errors(f"opening the feed in {directory}"):
+            disk.make_directory(directory)
+            disk.make_directory(f"{directory}/{MARKERS}")
+            used = [named[1] for name in disk.list(directory) if (named := parse_name(name))]
+            claim = take_claim(disk, directory, max(used, default=0), takeover)
+            try:
+                lineage = _settle_meta(disk, directory, lineage)
+                history, strays = chain(load(disk, directory, disk.list(directory), lineage))
+                recovered = _recover(disk, directory, history, lineage)
+                log = cls(disk, directory, claim, lineage, recovered, config or LogConfig())
+                log._start_segment(recovered.next, now_us)
+                log._clear_away(strays)
+            except BaseException:
+                claim.release()
+                raise
+            return log
+
+    @property
+    def lineage(self) -> int:
+        return self._lineage
+
+    @property
+    def writer(self) -> int:
+        return self._claim.number
+
+    def reader(self) -> LogReader:
+        return LogReader(self._disk, self._directory)
+
+    def append(self, updates: Sequence[Update]) -> int:
+        if len(self._pending) + len(updates) > MAX_GROUP_ROWS:
+            raise Overloaded(f"more than {MAX_GROUP_ROWS} updates wait for one commit")
+        first = self._next
+        self._pending.extend(updates)
+        self._next += len(updates)
+        return first
+
+    def commit(self, now_us: int) -> Committed | None:
+        if not self._pending:
+            return None
+        updates, self._pending = self._pending, []
+        base = self._next - len(updates)
+        frames = self._encode(base, updates, now_us)
+        with self._errors("appending to the feed"):
+            self._store(frames, base, now_us)
+        committed = Committed(self._last + 1, base, self._next - 1, now_us, updates)
+        self._last = committed.last
+        return committed
+
+    def set_marker(self, name: str, marker: Marker) -> None:
+        with storage_errors(f"writing the marker {name}"):
+            write_marker(self._disk, self._directory, name, marker)
+
+    def markers(self) -> dict[str, Marker]:
+        with storage_errors("reading the markers"):
+            return read_markers(self._disk, self._directory)[0]
+
+    def tidy(self, now_us: int) -> bool:
+        """One slice, a millisecond or so, of retention and rewriting; whether there is more."""
+        if self._tidying is None:
+            self._tidying = self._tidy(now_us)
+        try:
+            with self._errors("tidying the feed"):
+                next(self._tidying)
+        except StopIteration:
+            self._tidying = None
+            return False
+        except BaseException:
+            self._tidying = None
+            raise
+        return True
+
+    def close(self) -> None:
+        """What was appended and not committed is dropped."""
+        if self._tidying is not None:
+            self._tidying.close()
+        if self._active is not None:
+            with suppress(OSError):  # the next writer then leaves a void, and that is all
+                self._active.finish()
+            self._abandon()
+        self._claim.release()
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        with storage_errors(doing):
+            try:
+                yield
+            except FileNotFoundError:
+                self._claim.check()  # a successor clears away what its predecessor was making
+                raise
+
+    def _encode(self, base: int, updates: list[Update], now_us: int) -> bytes:
+        return b"".join(
+            encode(self._lineage, base + i, now_us, rows_of(updates[i : i + ROWS_PER_FRAME]))
+            for i in range(0, len(updates), ROWS_PER_FRAME)
+        )
+
+    def _store(self, frames: bytes, base: int, now_us: int) -> None:
+        active = self._active
+        if active is None or self._is_full(active):
+            active = self._start_segment(base, now_us)
+        try:
+            active.append(frames, self._next - 1)
+            self._claim.check()
+        except (OSError, Fenced):
+            self._abandon()
+            raise
+        try:
+            active.publish()
+        except OSError:
+            # It is durable and counts. The header of the next segment will show it to readers.
+            self._abandon()
+
+    def _is_full(self, active: ActiveSegment) -> bool:
+        return active.position >= self._config.segment_bytes or self._next - active.first > RESERVED
+
+    def _start_segment(self, first: int, now_us: int) -> ActiveSegment:
+        self._claim.check()
+        self._abandon()
+        header = Header(self._lineage, self._claim.number, first, self._last + 1, now_us)
+        self._active = start_segment(self._disk, self._directory, header)
+        return self._active
+
+    def _abandon(self) -> None:
+        if self._active is not None:
+            self._active.close()
+            self._active = None
+
+    def _clear_away(self, strays: Sequence[Segment]) -> None:
+        """Only after the segment that makes them strays is durable."""
+        for name in self._disk.list(self._directory):
+            if name.endswith(".tmp"):
+                self._disk.remove(f"{self._directory}/{name}")
+        for stray in strays:
+            self._disk.remove(stray.path)
+
+    def _tidy(self, now_us: int) -> Generator[None]:
+        history, _ = chain(
+            load(self._disk, self._directory, self._disk.list(self._directory), self._lineage)
+        )
+        sizes = [self._disk.size(segment.path) for segment in history]
+        gone = expired(history, sizes, self._slowest(), self._config.retention, now_us)
+        for segment in history[:gone]:
+            self._claim.check()
+            self._disk.remove(segment.path)
+            # One by one, so that a crash cannot leave a hole in the middle of the history.
+            self._disk.sync_directory(self._directory)
+            yield
+        for segment in history[gone:-1]:
+            if segment.header.rewritten or segment.path in self._damaged:
+                continue
+            try:
+                yield from rewrite(self._disk, segment, self._lineage, self._claim.check)
+            except Damaged:
+                self._damaged.add(segment.path)
+
+    def _slowest(self) -> int | None:
+        sound, damaged = read_markers(self._disk, self._directory)
+        offsets = [m.offset for m in sound.values() if m.lineage == self._lineage]
+        return START if damaged else min(offsets, default=None)
+
+
+def _settle_meta(disk: Disk, directory: str, lineage: int) -> int:
+    """The feed's lineage. A damaged meta file is restored: every segment repeats what it says."""
+    try:
+        meta = read_meta(disk, directory)
+    except Damaged:
+        meta = None
+    if meta is None:
+        meta = meta_from_segments(disk, directory) or Meta(FORMAT, lineage)
+        write_record(disk, f"{directory}/{META}", meta)
+    return meta.lineage
+
+
+def _recover(disk: Disk, directory: str, history: list[Segment], lineage: int) -> Recovered:
+    if not history:
+        return Recovered(last=START, next=START + 1)
+    markers = read_markers(disk, directory)[0].values()
+    return recover(disk, history[-1], lineage, [m.offset for m in markers if m.lineage == lineage])

@@ -1,0 +1,177 @@
+"""Reading a feed by offset, in the writer's process or any other.
+
+A reader takes no lock and writes nothing. It knows the segments from their names and headers, maps
+the one it is in, and remembers where in it the next frame begins: reading on costs one frame. It
+looks at the directory again only when it has run out of what it knew.
+
+A mapping stays good whatever becomes of the file's name: segments are replaced and removed, never
+shortened, and never changed below their end word.
+"""
+
+from bisect import bisect_right
+
+import msgspec
+import pyarrow as pa
+
+from roskva.disk import Disk, storage_errors
+from roskva.errors import BadInput, Damaged
+from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing, Read
+from roskva.feed.frame import Frame, frame_at, next_frame, rows_in
+from roskva.feed.record import Meta, read_meta
+from roskva.feed.segment import (
+    FORMAT,
+    FRAMES_AT,
+    End,
+    Segment,
+    chain,
+    end_in,
+    headers_in,
+    load,
+    parse_name,
+)
+
+
+class View(msgspec.Struct, frozen=True):
+    """A segment as it was when it was mapped; the content ends where the durable frames do."""
+
+    segment: Segment
+    last: int
+    content: pa.Buffer
+
+
+class LogReader:
+    """The FeedReader of a directory of segments."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._names: list[str] = []
+        self._history: list[Segment] = []
+        self._starts: list[int] = []
+        self._newest: View | None = None
+        self._current: View | None = None
+        self._cursor = FRAMES_AT
+        with storage_errors(f"opening the feed in {directory}"):
+            self._lineage = lineage_of(disk, directory)
+            self._refresh()
+
+    @property
+    def lineage(self) -> int:
+        return self._lineage
+
+    def end(self) -> int:
+        with storage_errors("reading the feed"):
+            self._refresh()
+        return self._end()
+
+    def start(self) -> int:
+        """The first offset that retention has left."""
+        return self._starts[0] if self._starts else START + 1
+
+    def segments(self) -> list[Segment]:
+        with storage_errors("reading the feed"):
+            self._refresh()
+        return list(self._history)
+
+    def read(self, after: Marker, max_rows: int = 4096) -> Read:
+        with storage_errors("reading the feed"):
+            if after.offset >= self._end():
+                self._refresh()
+            if after.lineage != self._lineage or after.offset > self._end():
+                return Foreign(self._lineage, self._end())
+            try:
+                return self._read(after.offset + 1, max_rows)
+            except FileNotFoundError:  # retention or a rewrite was faster
+                self._refresh()
+                return self._read(after.offset + 1, max_rows)
+
+    def _read(self, wanted: int, max_rows: int) -> Read:
+        if wanted < self.start():
+            return Missing(wanted, self.start() - 1, "retention")
+        if wanted > self._end():
+            return Idle(self._end())
+        segment = self._history[bisect_right(self._starts, wanted) - 1]
+        base = max(wanted, segment.first)
+        if base > self._end():
+            return Idle(self._end())
+        view = self._view(segment)
+        frame = self._find(view, base)
+        if frame is None:
+            return Missing(wanted, view.last, "damage")
+        if frame.first > base:
+            return Missing(wanted, min(frame.first - 1, view.last), "damage")
+        rows = rows_in(view.content, frame)
+        if rows is None:
+            return Missing(wanted, frame.last, "damage")
+        return self._batch(wanted, base, frame, rows, max_rows)
+
+    def _batch(
+        self, wanted: int, base: int, frame: Frame, rows: pa.RecordBatch, max_rows: int
+    ) -> Batch:
+        last = min(frame.last, base + max_rows - 1)
+        if last - base < frame.last - frame.first:
+            rows = rows.slice(base - frame.first, last - base + 1)
+        self._cursor = frame.end if last == frame.last else frame.position
+        return Batch(wanted, base, last, frame.appended_at, rows)
+
+    def _find(self, view: View, wanted: int) -> Frame | None:
+        """The frame with this offset; if it is damaged the next one, or none."""
+        frame = frame_at(view.content, self._cursor, self._lineage)
+        if frame is None or not frame.first <= wanted <= frame.last:
+            frame = next_frame(view.content, FRAMES_AT, self._lineage, wanted)
+        # Beyond what the segment owns lie only frames of a writer that had lost.
+        return frame if frame is not None and frame.last <= view.last else None
+
+    def _end(self) -> int:
+        return self._newest.last if self._newest else START
+
+    def _refresh(self) -> None:
+        names = self._disk.list(self._directory)
+        if names != self._names:
+            self._names = names
+            self._history, _ = chain(load(self._disk, self._directory, names, self._lineage))
+            self._starts = [segment.void_from for segment in self._history]
+        self._newest = map_segment(self._disk, self._history[-1]) if self._history else None
+
+    def _view(self, segment: Segment) -> View:
+        if self._newest is not None and segment is self._newest.segment:
+            self._current = self._newest
+        elif self._current is None or self._current.segment != segment:
+            self._current = map_segment(self._disk, segment)
+        return self._current
+
+
+def map_segment(disk: Disk, segment: Segment) -> View:
+    content = pa.py_buffer(disk.map(segment.path))
+    if segment.last is not None:
+        return View(segment, segment.last, content)
+    end = _end_of(content, segment)
+    if end.position > content.size:  # it grew between mapping it and looking at its end word
+        content = pa.py_buffer(disk.map(segment.path))
+    return View(segment, end.last, content.slice(0, min(end.position, content.size)))
+
+
+def lineage_of(disk: Disk, directory: str) -> int:
+    """From the meta file; if that is damaged, from any segment."""
+    try:
+        meta = read_meta(disk, directory)
+    except Damaged:
+        meta = meta_from_segments(disk, directory)
+        if meta is None:
+            raise
+    if meta is None:
+        raise BadInput(f"there is no feed in {directory}")
+    return meta.lineage
+
+
+def meta_from_segments(disk: Disk, directory: str) -> Meta | None:
+    for name in reversed(disk.list(directory)):
+        if parse_name(name):
+            for header in headers_in(disk.read(f"{directory}/{name}", 0, FRAMES_AT)):
+                return Meta(FORMAT, header.lineage)
+    return None
+
+
+def _end_of(content: pa.Buffer, segment: Segment) -> End:
+    end = end_in(content.slice(0, min(FRAMES_AT, content.size)).to_pybytes())
+    return end or End(segment.first - 1, FRAMES_AT)

@@ -1,0 +1,68 @@
+"""Where the history ends, found out by a writer that opens a feed.
+
+Up to its end word the newest segment is known to be durable, and whatever cannot be read there is
+damage. Beyond it lies what its writer had not yet vouched for: frames that were synced a moment
+before a crash, frames that never were, half a frame. The whole frames in an unbroken row are kept
+(they may have been acknowledged), and the first that is not whole ends the history; it cannot have
+been acknowledged, because a sync covers everything before it.
+
+The kept ones are written again before they are synced. If a sync failed just before the crash, the
+system may hold these pages for clean although they are on no disk, and would sync nothing.
+
+Nothing is cut from the file. The next segment's header says where the history before it ends.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+import pyarrow as pa
+
+from roskva.disk import Disk
+from roskva.feed.frame import frame_at, rows_in
+from roskva.feed.segment import FRAMES_AT, RESERVED, End, Segment, end_in
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    last: int
+    """The history ends here."""
+    next: int
+    """The first offset that was surely never used."""
+    kept_bytes: int = 0
+    """Beyond the end word, whole."""
+    cut_bytes: int = 0
+    """Behind that, torn."""
+
+
+def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) -> Recovered:
+    """`marked`: the markers' offsets. What a reader has seen was there, even if it is not now."""
+    content = pa.py_buffer(disk.map(newest.path))
+    end = end_in(content.slice(0, min(FRAMES_AT, content.size)).to_pybytes())
+    end = end or End(newest.first - 1, FRAMES_AT)
+    found = _sound_tail(content, end, lineage)
+    if found.position > end.position:
+        _write_again(disk, newest.path, content, end.position, found.position)
+    last = max(found.last, *marked, newest.first - 1)
+    return Recovered(
+        last=newest.void_from - 1 if last < newest.first else last,
+        next=last + 1 if end.closed else max(newest.first + RESERVED, last + 1),
+        kept_bytes=found.position - end.position,
+        cut_bytes=max(0, content.size - found.position),
+    )
+
+
+def _sound_tail(content: pa.Buffer, end: End, lineage: int) -> End:
+    last, position = end.last, end.position
+    while True:
+        frame = frame_at(content, position, lineage)
+        if frame is None or frame.first != last + 1 or rows_in(content, frame) is None:
+            return End(last, position)
+        last, position = frame.last, frame.end
+
+
+def _write_again(disk: Disk, path: str, content: pa.Buffer, start: int, stop: int) -> None:
+    file = disk.open(path)
+    try:
+        file.write_at(content.slice(start, stop - start).to_pybytes(), start)
+        file.sync()
+    finally:
+        file.close()
