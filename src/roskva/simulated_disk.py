@@ -24,9 +24,9 @@ class PowerCut(BaseException):
 class _Inode:
     __slots__ = ("data", "durable", "locked", "pending")
 
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.durable = bytearray()
+    def __init__(self, durable: bytes = b"") -> None:
+        self.data = bytearray(durable)
+        self.durable = bytearray(durable)
         self.pending: list[tuple[int, bytes]] = []
         self.locked = False
 
@@ -80,6 +80,14 @@ class SimulatedDisk:
         inode = self._inode(path)
         inode.data[bit // 8] ^= 1 << bit % 8
         inode.durable[bit // 8] ^= 1 << bit % 8
+
+    def copy(self) -> "SimulatedDisk":
+        """Another disk with the same durable files."""
+        twin = SimulatedDisk()
+        twin._directories = set(self._directories)
+        for path, inode in self._durable_files.items():
+            twin._files[path] = twin._durable_files[path] = _Inode(bytes(inode.durable))
+        return twin
 
     def crash(self, data: Fate = "lost", names: Fate = "lost") -> None:
         """Cut the power and start again: open files and locks are gone, and what was not synced

@@ -58,6 +58,7 @@ def take_claim(disk: Disk, directory: str, above: int, takeover: bool) -> Claim:
         claim = Claim(disk, path, file, number)
         try:
             file.lock()
+            disk.sync_directory(directory)  # or a power cut could give the number out again
             for older in numbers:
                 with suppress(FileNotFoundError):
                     disk.remove(_path(directory, older))
