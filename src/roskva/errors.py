@@ -9,6 +9,8 @@
     │   └── BadConfig
     ├── Refused                  the answer is no
     │   ├── Unauthorised
+    │   ├── LimitExceeded
+    │   ├── TokenRejected        tampered, expired, of another key: shake hands again
     │   ├── Fenced               a newer session or writer took over
     │   └── UnknownClient        its row is gone: start anew
     ├── Unavailable              not now: try again
@@ -60,6 +62,14 @@ class Refused(RoskvaError):
 
 class Unauthorised(Refused):
     code = "unauthorised"
+
+
+class LimitExceeded(Refused):
+    code = "limit_exceeded"
+
+
+class TokenRejected(Refused):
+    code = "token_rejected"
 
 
 class Fenced(Refused):

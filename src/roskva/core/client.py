@@ -1,0 +1,575 @@
+"""The client's side of the protocol: what an application wants, kept true through every loss.
+
+The application says what it wants (`Register`, `Unregister`), is handed events (`Deliver`) and acks
+them. This machine keeps *wanted*, the set it stands for, and everything else follows:
+
+- An operation is pending until the server confirms it, by a status or by a digest equal to ours
+  over all that was sent. Unanswered, it is sent again with backoff; after a reconnect, under the
+  new session.
+- Whenever the server's digest differs while nothing is under way, our next message shows ours, and
+  the server asks for what differs.
+- Notifications pass the table of `freshness.py` with what this client acked itself, so nothing old
+  is delivered again, and what may have been missed is delivered as unknown.
+
+A restarted client with its identity resumes its session; registrations restated without a version
+wait for the server's digest and, if that matches, are never sent.
+"""
+
+from enum import Enum
+
+import msgspec
+
+from roskva.core import freshness
+from roskva.core.backoff import Backoff, Dice, Rate, RateLimit
+from roskva.core.digest import BUCKETS, DigestSum, bucket_sums, hash_of
+from roskva.core.effects import (
+    Acknowledge,
+    ClientEvent,
+    Connect,
+    Connected,
+    Deliver,
+    Disconnect,
+    Disconnected,
+    Effect,
+    Event,
+    FromServer,
+    Notify,
+    NotifyUnknown,
+    Online,
+    Register,
+    RegistrationFailure,
+    RegistrationStatus,
+    ReissueRegistrations,
+    SaveIdentity,
+    Stop,
+    Tick,
+    Transmit,
+    Trouble,
+    Unregister,
+)
+from roskva.core.freshness import NEVER, Acked, Due, Known, due
+from roskva.core.identity import Identity, pack_identity, unpack_identity
+from roskva.errors import Fenced, TokenRejected, Unauthorised, UnknownClient
+from roskva.model import NO_VERSION, Key
+from roskva.wire.messages import (
+    PROTOCOL,
+    Ack,
+    ClientMessage,
+    Digest,
+    Failure,
+    Grant,
+    Hello,
+    Notification,
+    Operation,
+    ServerDigest,
+    ServerMessage,
+    Status,
+    Sync,
+    SyncRequest,
+)
+
+_MESSAGE_ROOM = 40_000
+_PART_OVERHEAD = 32
+
+
+class ClientConfig(msgspec.Struct, frozen=True):
+    """Times are in seconds."""
+
+    app: str
+    application: str = ""
+    batch_delay: float = 0.05
+    heartbeat: float = 1200.0
+    """Until the server says otherwise."""
+    answer_timeout: float = 10.0
+    """For a handshake, an operation or a heartbeat to be answered."""
+    backoff_first: float = 1.0
+    backoff_cap: float = 120.0
+    rate: Rate = Rate(25, 1000)
+    wake_after: float = 60.0
+    """Back online: a heartbeat at once only if the last message is older than this."""
+    reissue_grace: float = 5.0
+    """After a restart the application has this long to restate its registrations."""
+    fenced_wait: float = 30.0
+    """Another instance took over our identity: two of them should not fight over it fast."""
+
+
+class Phase(Enum):
+    OFFLINE = 0
+    CONNECTING = 1
+    GREETING = 2
+    READY = 3
+    STOPPED = 4
+
+
+class Pending:
+    """An operation the server has not confirmed."""
+
+    __slots__ = ("number", "register", "version")
+
+    def __init__(self, register: bool, version: int | None) -> None:
+        self.register = register
+        self.version = version
+        self.number = 0
+        """Of the message it went with; 0: not sent in this session."""
+
+
+class Client:
+    def __init__(self, config: ClientConfig, identity: bytes | None, seed: int, now: float) -> None:
+        self.config = config
+        self.dice = Dice(seed)
+        known = unpack_identity(identity, config.app) if identity else None
+        self.client_id: bytes | None = known.client if known else None
+        self.token: bytes | None = known.token if known else None
+        self.settle_at = now
+        self.server_digest: ServerDigest | None = None
+        self.reissued = False
+        self.phase = Phase.OFFLINE
+        self.session: int | None = None
+        self.nonce = b""
+        self.number = 0
+        self.wanted: dict[Key, None] = {}
+        self.digest = DigestSum()
+        self.pending: dict[Key, Pending] = {}
+        self.last_operation = 0
+        self.acks: dict[Key, Ack] = {}
+        self.acked: dict[Key, Acked] = {}
+        self.heard: dict[Key, Known] = {}
+        self.syncs: list[Sync] = []
+        self.heartbeat = config.heartbeat
+        self.reconnects = Backoff(config.backoff_first, config.backoff_cap)
+        self.retries = Backoff(config.backoff_first, config.backoff_cap)
+        self.rate = RateLimit(config.rate)
+        self.not_before = now
+        self.last_sent = now
+        self.flush_at: float | None = None
+        self.beat_at: float | None = None
+        self.beat_due = False
+        self.retry_at: float | None = None
+        self.answer_by: float | None = None
+        self.connect_at: float | None = now + config.batch_delay
+        self.counters = dict.fromkeys(
+            ("ignored", "delivered", "repeated", "resent", "handshakes", "reconnects"), 0
+        )
+        self.now = now
+        self._effects: list[Effect] = []
+
+    def next_deadline(self) -> float | None:
+        if self.phase is Phase.STOPPED:
+            return None
+        times = (self.flush_at, self.beat_at, self.retry_at, self.answer_by, self.connect_at)
+        return min((time for time in times if time is not None), default=None)
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        self.now = now
+        match event:
+            case FromServer():
+                self._receive(event.message)
+            case Acknowledge():
+                self._acknowledge(event)
+            case Register():
+                self._register(event.key, event.version)
+            case Unregister():
+                self._unregister(event.key)
+            case Connected():
+                self._connected()
+            case Disconnected():
+                self._disconnected()
+            case Tick():
+                self._tick()
+            case Online():
+                self._online()
+            case Stop():
+                self._stop()
+            case _:
+                raise TypeError(f"not for a client: {event!r}")
+        effects, self._effects = self._effects, []
+        return effects
+
+    # What the application says.
+
+    def _register(self, key: Key, version: int | None) -> None:
+        if self.phase is Phase.STOPPED:
+            self._deliver(RegistrationFailure(key, False, "stopped"))
+            return
+        if key in self.wanted and version is None:
+            if key not in self.pending:
+                self._deliver(RegistrationStatus(key, True))
+            return
+        if key not in self.wanted:
+            self.wanted[key] = None
+            self.digest.add(hash_of(key))
+        if version is not None:
+            self.acked[key] = (version, self.acked.get(key, NEVER)[1])
+        self._pend(key, Pending(True, version))
+
+    def _unregister(self, key: Key) -> None:
+        if self.phase is Phase.STOPPED or key not in self.wanted:
+            return
+        self._drop(key)
+        self._pend(key, Pending(False, None))
+
+    def _pend(self, key: Key, operation: Pending) -> None:
+        self.pending.pop(key, None)
+        self.pending[key] = operation
+        self._flush_soon()
+
+    def _drop(self, key: Key) -> None:
+        del self.wanted[key]
+        self.digest.remove(hash_of(key))
+        for table in (self.acks, self.acked, self.heard):
+            table.pop(key, None)
+
+    def _acknowledge(self, ack: Acknowledge) -> None:
+        known = self.heard.get(ack.key)
+        if ack.key not in self.wanted or known is None:
+            return
+        version = NO_VERSION if ack.version is None else ack.version
+        acked = self.acked.get(ack.key, NEVER)
+        self.acked[ack.key] = freshness.after_ack(acked, version, ack.epoch, known)
+        self._send_ack(Ack(ack.key, ack.version, ack.epoch))
+
+    def _send_ack(self, ack: Ack) -> None:
+        self.acks[ack.object] = ack
+        self._flush_soon()
+
+    def _online(self) -> None:
+        if self.phase is Phase.OFFLINE and self.now >= self.not_before:
+            self.connect_at = self.now
+        elif self.phase is Phase.READY and self.now - self.last_sent > self.config.wake_after:
+            self.beat_at = self.now
+
+    def _stop(self) -> None:
+        if self.phase is Phase.READY and (self.acks or self.pending):
+            self._flush()
+        self.phase = Phase.STOPPED
+        self._effects.append(Disconnect())
+
+    # The connection.
+
+    def _connected(self) -> None:
+        if self.phase is not Phase.CONNECTING:
+            return
+        self.phase = Phase.GREETING
+        self._greet()
+
+    def _greet(self) -> None:
+        self.nonce = self.dice.bits().to_bytes(8)
+        self.session = None
+        app = None if self.token else self.config.app
+        hello = Hello(PROTOCOL, self.nonce, app, self.token, self.config.application)
+        self.counters["handshakes"] += 1
+        self.rate.take(self.now)
+        self.answer_by = self.now + self.config.answer_timeout
+        self.last_sent = self.now
+        self._effects.append(Transmit(hello))
+
+    def _disconnected(self) -> None:
+        if self.phase is Phase.STOPPED:
+            return
+        self.phase = Phase.OFFLINE
+        self.session = None
+        self.flush_at = self.beat_at = self.retry_at = self.answer_by = None
+        self.syncs = []
+        self.counters["reconnects"] += 1
+        delay = self.reconnects.next_delay(self.dice)
+        wait = max(self.not_before - self.now, 0.0)
+        self.connect_at = self.now + delay + self.dice.smear(wait) + wait * 0.2
+
+    def _give_up_connection(self) -> None:
+        self._effects.append(Disconnect())
+        self._disconnected()
+
+    # What the server says, part by part in a fixed order.
+
+    def _receive(self, message: ServerMessage) -> None:
+        if self.phase not in (Phase.GREETING, Phase.READY):
+            self.counters["ignored"] += 1
+            return
+        if message.not_before_ms is not None:
+            self.not_before = self.now + message.not_before_ms / 1000
+        if not self._is_ours(message):
+            self.counters["ignored"] += 1
+            return
+        if message.config is not None:
+            self._configure(message.config.heartbeat_ms)
+        if message.grant is not None:
+            self._granted(message.grant, message.session)
+        if self.phase is Phase.READY:
+            self.answer_by = None
+            if message.digest is not None:
+                self._compare(message.digest)
+            for notification in message.notifications:
+                self._notified(notification)
+            for status in message.statuses:
+                self._status(status)
+            if message.sync_request is not None:
+                self._sync_requested(message.sync_request)
+        if message.error is not None:
+            self._failed(message.error)
+
+    def _is_ours(self, message: ServerMessage) -> bool:
+        grant = message.grant
+        if grant is not None and grant.nonce is not None:
+            return self.phase is Phase.GREETING and grant.nonce == self.nonce
+        if grant is not None and grant.client != self.client_id:
+            return False
+        if self.phase is Phase.GREETING:
+            return message.session is None and message.error is not None
+        return message.session is None or message.session == self.session
+
+    def _configure(self, heartbeat_ms: int) -> None:
+        self.heartbeat = heartbeat_ms / 1000
+        if self.phase is Phase.READY:
+            self.beat_at = self.now + self.dice.smear(self.heartbeat)
+
+    def _granted(self, grant: Grant, session: int | None) -> None:
+        if grant.client != self.client_id and self.client_id is not None:
+            self._start_anew()
+        self.client_id, self.token = grant.client, grant.token
+        identity = Identity(self.config.app, grant.client, grant.token)
+        self._effects.append(SaveIdentity(pack_identity(identity)))
+        if grant.nonce is None:
+            return
+        self.phase = Phase.READY
+        self.session = session
+        self.number = self.last_operation = 0
+        self.nonce = b""
+        for operation in self.pending.values():
+            operation.number = 0
+        self.reconnects.reset()
+        self.retries.reset()
+        self.beat_at = self.now + self.dice.smear(self.heartbeat)
+        self.server_digest = None
+        if not self.reissued:
+            self.reissued = True
+            self.settle_at = self.now + self.config.reissue_grace
+            self._deliver(ReissueRegistrations())
+        self._flush_soon()
+
+    def _start_anew(self) -> None:
+        """A new client id has no registrations, and acks nothing: everything is told again."""
+        self.client_id = self.token = None
+        self.acked.clear()
+        self.heard.clear()
+        self.acks.clear()
+        for key in self.wanted:
+            self.pending.setdefault(key, Pending(True, None)).version = None
+        for key in [key for key, operation in self.pending.items() if not operation.register]:
+            del self.pending[key]
+            self._deliver(RegistrationStatus(key, False))
+
+    def _compare(self, theirs: ServerDigest) -> None:
+        self.server_digest = theirs
+        if self._agree():
+            self._confirm_agreed()
+        elif theirs.number >= self.last_operation:
+            # Show our digest, and the server will ask for what differs; but not to every message.
+            soon = max(self.settle_at, self.last_sent + self.config.backoff_first, self.now)
+            self.beat_at = min(soon, self.beat_at or soon)
+
+    def _agree(self) -> bool:
+        """The server has what we want, after everything that we sent."""
+        theirs = self.server_digest
+        return (
+            theirs is not None
+            and theirs.number >= self.last_operation
+            and (theirs.count, theirs.sum) == (self.digest.count, self.digest.sum)
+        )
+
+    def _confirm_agreed(self) -> None:
+        """A declared version is for the server to hear, whatever the digests say."""
+        for key in [key for key, pending in self.pending.items() if pending.version is None]:
+            self._confirmed(key)
+
+    def _confirmed(self, key: Key) -> None:
+        operation = self.pending.pop(key)
+        if not any(other.number for other in self.pending.values()):
+            self.retry_at = None
+            self.retries.reset()
+        self._deliver(RegistrationStatus(key, operation.register))
+
+    def _notified(self, notification: Notification) -> None:
+        key, epoch = notification.object, notification.epoch
+        if key not in self.wanted:
+            return
+        version = NO_VERSION if notification.version is None else notification.version
+        known = (version, epoch)
+        told = due(self.acked.get(key, NEVER), known)
+        if told is Due.NOTHING and version != NO_VERSION:
+            self.counters["repeated"] += 1
+            self._send_ack(Ack(key, notification.version, epoch))
+            return
+        self.heard[key] = known
+        self.counters["delivered"] += 1
+        if told is Due.VERSION:
+            self._deliver(Notify(key, version, epoch, notification.payload))
+        else:
+            self._deliver(NotifyUnknown(key, epoch))
+
+    def _status(self, status: Status) -> None:
+        operation = self.pending.get(status.object)
+        if operation is None or not 0 < operation.number <= status.number:
+            return  # about an operation that is over
+        if status.code is not None:
+            self._refused(status.object, status.retriable, status.code)
+        elif status.registered != operation.register:
+            self._refused(status.object, True, "contradicted")
+        else:
+            self._confirmed(status.object)
+
+    def _refused(self, key: Key, transient: bool, code: str) -> None:
+        self.pending.pop(key, None)
+        if key in self.wanted:
+            self._drop(key)
+        self._deliver(RegistrationFailure(key, transient, code))
+
+    def _sync_requested(self, request: SyncRequest) -> None:
+        if not request.sums:
+            self.syncs = _syncs_under(b"", list(self.wanted))
+        else:
+            ours = bucket_sums(map(hash_of, self.wanted))
+            differing = {
+                bucket
+                for bucket in range(min(BUCKETS, len(request.sums)))
+                if ours[bucket] != request.sums[bucket]
+            }
+            held: dict[int, list[Key]] = {bucket: [] for bucket in sorted(differing)}
+            for key in self.wanted:
+                bucket = hash_of(key) >> 56
+                if bucket in held:
+                    held[bucket].append(key)
+            self.syncs = [
+                sync
+                for bucket, keys in held.items()
+                for sync in _syncs_under(bytes([bucket]), keys)
+            ]
+        self._flush_soon()
+
+    def _failed(self, error: Failure) -> None:
+        if error.code in (TokenRejected.code, UnknownClient.code):
+            if error.code == UnknownClient.code:
+                self._start_anew()
+            self.token = None
+            self._effects.append(SaveIdentity(None))
+            if error.code == TokenRejected.code and self.phase is Phase.GREETING:
+                self._greet()
+                return
+            self._give_up_connection()
+            return
+        self._deliver(Trouble(error.code, error.text))
+        if error.code == Unauthorised.code:
+            for key in list(self.wanted):
+                self._refused(key, False, error.code)
+        elif error.code == Fenced.code:
+            self.not_before = self.now + self.dice.smear(self.config.fenced_wait)
+            self._give_up_connection()
+
+    # What is sent, and when.
+
+    def _flush_soon(self) -> None:
+        if self.phase is Phase.READY and self.flush_at is None:
+            self.flush_at = max(self.now + self.config.batch_delay, self.rate.free_at())
+
+    def _tick(self) -> None:
+        if self.connect_at is not None and self.now >= self.connect_at:
+            self._connect()
+        if self.answer_by is not None and self.now >= self.answer_by:
+            self._give_up_connection()
+        if self.retry_at is not None and self.now >= self.retry_at:
+            self._retry()
+        if self.beat_at is not None and self.now >= self.beat_at:
+            self._beat()
+        if self.flush_at is not None and self.now >= self.flush_at:
+            self._flush()
+
+    def _connect(self) -> None:
+        allowed_at = max(self.not_before, self.rate.free_at())
+        if self.now < allowed_at:
+            self.connect_at = allowed_at
+            return
+        self.connect_at = None
+        self.phase = Phase.CONNECTING
+        self._effects.append(Connect())
+        self.answer_by = self.now + self.config.answer_timeout
+
+    def _retry(self) -> None:
+        self.retry_at = None
+        for operation in self.pending.values():
+            operation.number = 0
+        self.counters["resent"] += len(self.pending)
+        self._flush_soon()
+
+    def _beat(self) -> None:
+        self.beat_at = self.now + self.dice.smear(self.heartbeat)
+        self.beat_due = True
+        self._flush_soon()
+
+    def _flush(self) -> None:
+        """Everything that waits, in as few messages as hold it; nothing but a digest if nothing."""
+        self.flush_at = None
+        if self.phase is not Phase.READY:
+            return
+        if self.now < max(self.not_before, self.rate.free_at()):
+            self.flush_at = max(self.not_before, self.rate.free_at())
+            return
+        if self._agree():
+            self._confirm_agreed()
+            if not (self.pending or self.acks or self.syncs or self.beat_due):
+                return
+        self.rate.take(self.now)
+        self.beat_due = False
+        self.number += 1
+        room = _MESSAGE_ROOM
+        syncs: list[Sync] = []
+        while self.syncs and room > 0:
+            sync = self.syncs.pop()
+            room -= sum(len(key.encode()) + _PART_OVERHEAD for key in sync.objects)
+            syncs.append(sync)
+        operations: list[Operation] = []
+        for key, pending in self.pending.items():
+            if room <= 0:
+                break
+            if pending.number == 0:
+                pending.number = self.number
+                operations.append(Operation(key, pending.register, pending.version))
+                room -= len(key.encode()) + _PART_OVERHEAD
+        acks: list[Ack] = []
+        while self.acks and room > 0:
+            ack = self.acks.pop(next(iter(self.acks)))
+            acks.append(ack)
+            room -= len(ack.object.encode()) + _PART_OVERHEAD
+        if operations or syncs:
+            self.last_operation = self.number
+        if operations and self.retry_at is None:
+            delay = self.config.answer_timeout + self.retries.next_delay(self.dice)
+            self.retry_at = self.now + self.dice.smear(delay)
+        if not acks or operations or syncs:
+            self.answer_by = self.answer_by or self.now + self.config.answer_timeout
+        self.last_sent = self.now
+        assert self.session is not None
+        digest = Digest(self.digest.count, self.digest.sum)
+        message = ClientMessage(
+            PROTOCOL, self.session, self.number, digest, operations, acks, syncs
+        )
+        self._effects.append(Transmit(message))
+        if room <= 0:
+            self._flush_soon()
+
+    def _deliver(self, event: ClientEvent) -> None:
+        self._effects.append(Deliver(event))
+
+
+def _syncs_under(prefix: bytes, keys: list[Key]) -> list[Sync]:
+    """One part for the prefix, or 256 longer ones where it would not fit a message."""
+    size = sum(len(key.encode()) + _PART_OVERHEAD for key in keys)
+    if size <= _MESSAGE_ROOM // 2:
+        return [Sync(prefix, keys)]
+    divided: list[list[Key]] = [[] for _ in range(BUCKETS)]
+    shift = 64 - 8 * (len(prefix) + 1)
+    for key in keys:
+        divided[hash_of(key) >> shift & 0xFF].append(key)
+    return [
+        sync
+        for byte, under in enumerate(divided)
+        for sync in _syncs_under(prefix + bytes([byte]), under)
+    ]

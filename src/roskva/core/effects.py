@@ -1,0 +1,405 @@
+"""What goes into the state machines, and what they ask of the shell around them.
+
+The contract: `step(event, now) -> effects`. The shell carries the effects out in order, and no
+effect waits for another. `Persist` and `Load` return at once; the machine sends what depends on
+them when `Persisted` or `Loaded` comes back: late, or never, or as `Failed`. A `Persist` is
+answered only when it would survive a power cut, and all its writes take effect or none.
+
+A connection, a link and a request are named by handles that the shell chooses. Time is monotonic
+seconds and comes in; random bits come in with the events that need them.
+"""
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roskva.model import NO_VERSION, Key, Update
+from roskva.wire.links import FromShard, Registered, ToShard
+from roskva.wire.messages import ClientMessage, FromClient, Hello, ServerMessage
+
+if TYPE_CHECKING:
+    from roskva.core.session import Session
+
+Handle = Hashable
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """A deadline has come, or there is time for more of the work in hand."""
+
+
+# Storage: matcher and rows.
+
+
+class Persisted(msgspec.Struct, frozen=True):
+    id: int
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    id: int
+    rows: "dict[Key, ObjectRow] | ClientRow | None"
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Neither persisted nor loaded, for now."""
+
+    id: int
+
+
+class ObjectRow(msgspec.Struct, frozen=True):
+    """What is durable of an object; `mark` is that of its last reset."""
+
+    version: int = NO_VERSION
+    mark: int = 0
+    source: str | None = None
+    payload: bytes | None = None
+    published_at: int = 0
+
+
+class PutObject(msgspec.Struct, frozen=True):
+    """Merged by the higher version; with `replace` (a reset) whatever was there is forgotten."""
+
+    key: Key
+    row: ObjectRow
+    replace: bool = False
+
+
+class PutShard(msgspec.Struct, frozen=True):
+    """The epoch, and the marker: how far the feed is covered by the object rows."""
+
+    epoch: int
+    lineage: int
+    applied: int
+
+
+class ClientRow(msgspec.Struct, frozen=True):
+    session: int
+    application: str
+    registered: list[Registered]
+
+
+class PutClient(msgspec.Struct, frozen=True):
+    """The head of a client row; `application` is set when the row is created."""
+
+    client: bytes
+    session: int
+    seen_at: int
+    application: str | None = None
+
+
+class PutRegistered(msgspec.Struct, frozen=True):
+    client: bytes
+    session: int
+    registered: Registered
+
+
+class DropRegistered(msgspec.Struct, frozen=True):
+    client: bytes
+    key: Key
+
+
+class DropClient(msgspec.Struct, frozen=True):
+    client: bytes
+
+
+Write = PutObject | PutShard | PutClient | PutRegistered | DropRegistered | DropClient
+
+
+class Persist(msgspec.Struct, frozen=True):
+    id: int
+    writes: Sequence[Write]
+
+
+class LoadObjects(msgspec.Struct, frozen=True):
+    id: int
+    keys: Sequence[Key]
+
+
+class LoadClient(msgspec.Struct, frozen=True):
+    id: int
+    client: bytes
+
+
+# Links: registrar on one side, matcher and rows on the other.
+
+
+class LinkUp(msgspec.Struct, frozen=True):
+    """A link is open; a shard learns of it by the `LinkHello` that comes first."""
+
+    link: Handle
+
+
+class LinkDown(msgspec.Struct, frozen=True):
+    link: Handle
+
+
+class FromLink(msgspec.Struct, frozen=True):
+    link: Handle
+    message: ToShard | FromShard
+
+
+class SendLink(msgspec.Struct, frozen=True):
+    link: Handle
+    message: ToShard | FromShard
+
+
+class DropLink(msgspec.Struct, frozen=True):
+    link: Handle
+
+
+# The feed: matcher.
+
+
+class Apply(msgspec.Struct, frozen=True):
+    """A range of the feed: all that matters of it, in order of offset. See `Matcher`."""
+
+    lineage: int
+    first: int
+    last: int
+    updates: Sequence[tuple[int, Update]]
+    request: Handle = None
+
+
+class FeedState(msgspec.Struct, frozen=True):
+    """What the feed holds: offsets `first` … `last` can be read (last < first: none)."""
+
+    lineage: int
+    first: int
+    last: int
+    bits: int
+    """Random, for a new epoch should one be needed."""
+
+
+class FeedDamaged(msgspec.Struct, frozen=True):
+    """Offsets up to `last` cannot be read, from the first one asked for."""
+
+    lineage: int
+    last: int
+    bits: int
+
+
+class ReadFeed(msgspec.Struct, frozen=True):
+    """Answer with `Apply` of what follows this offset, or `FeedState`, or `FeedDamaged`."""
+
+    after: int
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The answer to an `Apply`: everything up to here is durable."""
+
+    request: Handle
+    lineage: int
+    offset: int
+
+
+# Sessions: registrar.
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A connection; with random bits for a client id and for its token."""
+
+    conn: Handle
+    bits: bytes
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """A connection whose client the channel itself has identified (MQTT)."""
+
+    conn: Handle
+    client: bytes
+    application: str
+
+
+class Received(msgspec.Struct, frozen=True):
+    conn: Handle
+    message: FromClient
+    denied: "frozenset[Key]" = frozenset()
+    """Objects of this message's operations that the app does not allow."""
+
+
+class Closed(msgspec.Struct, frozen=True):
+    conn: Handle
+
+
+class Lagging(msgspec.Struct, frozen=True):
+    """A connection is above its high-water mark; broadcasts skip it."""
+
+    conn: Handle
+
+
+class Drained(msgspec.Struct, frozen=True):
+    conn: Handle
+
+
+class Send(msgspec.Struct, frozen=True):
+    conn: Handle
+    message: ServerMessage
+
+
+class Broadcast(msgspec.Struct, frozen=True):
+    """One frame to many: encode once, skip who lags, leave out `without`.
+
+    `sessions` may be the live collection: whoever joins or leaves while the shell works through it
+    is served by the same table.
+    """
+
+    message: ServerMessage
+    sessions: "Collection[Session]"
+    without: "Collection[Session]" = ()
+
+
+class Close(msgspec.Struct, frozen=True):
+    conn: Handle
+
+
+# The client.
+
+
+class Connected(msgspec.Struct, frozen=True):
+    pass
+
+
+class Disconnected(msgspec.Struct, frozen=True):
+    pass
+
+
+class FromServer(msgspec.Struct, frozen=True):
+    message: ServerMessage
+
+
+class Register(msgspec.Struct, frozen=True):
+    key: Key
+    version: int | None = None
+
+
+class Unregister(msgspec.Struct, frozen=True):
+    key: Key
+
+
+class Acknowledge(msgspec.Struct, frozen=True):
+    key: Key
+    version: int | None
+    epoch: int
+
+
+class Online(msgspec.Struct, frozen=True):
+    """The device says it has a network again."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    pass
+
+
+class Connect(msgspec.Struct, frozen=True):
+    pass
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    pass
+
+
+class Transmit(msgspec.Struct, frozen=True):
+    message: Hello | ClientMessage
+
+
+class SaveIdentity(msgspec.Struct, frozen=True):
+    """Keep these bytes for the next start, together with the cache they stand for; None: forget."""
+
+    identity: bytes | None
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """The object stands at this version."""
+
+    object: Key
+    version: int
+    epoch: int
+    payload: bytes | None = None
+
+
+class NotifyUnknown(msgspec.Struct, frozen=True):
+    """The object may have changed: go and look."""
+
+    object: Key
+    epoch: int
+
+
+class RegistrationStatus(msgspec.Struct, frozen=True):
+    object: Key
+    registered: bool
+
+
+class RegistrationFailure(msgspec.Struct, frozen=True):
+    object: Key
+    transient: bool
+    code: str
+
+
+class ReissueRegistrations(msgspec.Struct, frozen=True):
+    """Say again what you want to be registered for; what is known already costs nothing."""
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Something the application may want to show or log; the client goes on by itself."""
+
+    code: str
+    text: str
+
+
+ClientEvent = (
+    Notify
+    | NotifyUnknown
+    | RegistrationStatus
+    | RegistrationFailure
+    | ReissueRegistrations
+    | Trouble
+)
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    event: ClientEvent
+
+
+Effect = (
+    Persist
+    | LoadObjects
+    | LoadClient
+    | SendLink
+    | DropLink
+    | ReadFeed
+    | Applied
+    | Send
+    | Broadcast
+    | Close
+    | Connect
+    | Disconnect
+    | Transmit
+    | SaveIdentity
+    | Deliver
+)
+Event = (
+    Tick
+    | Persisted
+    | Loaded
+    | Failed
+    | LinkUp
+    | LinkDown
+    | FromLink
+    | Apply
+    | FeedState
+    | FeedDamaged
+    | Opened
+    | Attached
+    | Received
+    | Closed
+    | Lagging
+    | Drained
+    | Connected
+    | Disconnected
+    | FromServer
+    | Register
+    | Unregister
+    | Acknowledge
+    | Online
+    | Stop
+)

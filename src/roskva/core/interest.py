@@ -1,0 +1,163 @@
+"""The registrar's lower edge: which objects it watches, and its links to their shards.
+
+Interest follows the sessions and lingers a while after the last one leaves. It is soft on both
+sides: every ping carries its digest, and whoever disagrees gets all of it again.
+"""
+
+from roskva.core.digest import DigestSum, hash_of, shard_of
+from roskva.core.effects import DropLink, Effect, SendLink
+from roskva.core.session import Session, Watched
+from roskva.model import Key
+from roskva.wire.links import (
+    LINK_PROTOCOL,
+    MAX_LINK_PARTS,
+    Interest,
+    Known,
+    LinkHello,
+    Ping,
+    Pong,
+    Push,
+)
+
+
+class ShardLink:
+    """To one shard. `incarnation` numbers its openings; what an older one brought is void."""
+
+    __slots__ = (
+        "adding",
+        "digest",
+        "dropping",
+        "heard_at",
+        "incarnation",
+        "objects",
+        "requests",
+        "resend",
+        "shard",
+        "up",
+        "waiting",
+    )
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        self.up = False
+        self.incarnation = 0
+        self.heard_at = 0.0
+        self.objects: dict[Key, None] = {}
+        self.digest = DigestSum()
+        self.adding: list[Key] = []
+        self.dropping: list[Key] = []
+        self.resend: list[Key] = []
+        self.requests: dict[int, tuple[Session, tuple[Key, ...]]] = {}
+        """Row requests sent and not answered: of which session, for which registrations."""
+        self.waiting: dict[Session, None] = {}
+        """Sessions with a row request to repeat, should the link break."""
+
+    def opened(self, now: float) -> None:
+        self.up = True
+        self.incarnation += 1
+        self.heard_at = now
+        self.adding, self.dropping = [], []
+        self.resend = list(self.objects)
+
+    def broken(self) -> None:
+        self.up = False
+        self.resend = []
+        self.requests.clear()
+
+
+class Interests:
+    def __init__(self, name: str, shards: int, linger: float) -> None:
+        self.name = name
+        self.linger = linger
+        self.watched: dict[Key, Watched] = {}
+        self.lingering: dict[Key, float] = {}
+        self.links = [ShardLink(shard) for shard in range(shards)]
+
+    def watch(self, key: Key) -> Watched:
+        watched = self.watched.get(key)
+        if watched is None:
+            h = hash_of(key)
+            watched = self.watched[key] = Watched(key, h, shard_of(h, len(self.links)))
+            link = self.links[watched.shard]
+            link.objects[key] = None
+            link.digest.add(h)
+            link.adding.append(key)
+        else:
+            self.lingering.pop(key, None)
+        return watched
+
+    def release(self, watched: Watched, now: float) -> None:
+        """A session left; the last one leaves the object lingering."""
+        if not watched.sessions:
+            self.lingering[watched.key] = now + self.linger
+
+    def expire(self, now: float) -> None:
+        while self.lingering:
+            key, until = next(iter(self.lingering.items()))
+            if until > now:
+                return
+            del self.lingering[key]
+            watched = self.watched.pop(key)
+            link = self.links[watched.shard]
+            del link.objects[key]
+            link.digest.remove(watched.hash)
+            link.dropping.append(key)
+
+    def holds(self, watched: Watched) -> bool:
+        """What is known of an object is good only while the link that it came by is up."""
+        link = self.links[watched.shard]
+        return link.up and watched.incarnation == link.incarnation
+
+    def learn(self, link: ShardLink, said: Known | Push) -> Watched | None:
+        watched = self.watched.get(said.object)
+        if watched is not None:
+            watched.known = (said.version, said.epoch)
+            watched.payload = said.payload
+            watched.incarnation = link.incarnation
+        return watched
+
+    # Links.
+
+    def open(self, shard: int, now: float) -> Effect:
+        self.links[shard].opened(now)
+        return SendLink(shard, LinkHello(LINK_PROTOCOL, self.name, shard, len(self.links)))
+
+    def pending(self) -> bool:
+        return any(link.resend for link in self.links)
+
+    def messages(self) -> list[Effect]:
+        """Interest that changed since the last call, and a slice of what is being sent again."""
+        effects: list[Effect] = []
+        for link in self.links:
+            if not (link.adding or link.dropping or link.resend):
+                continue
+            adding, link.adding = link.adding, []
+            dropping, link.dropping = link.dropping, []
+            if not link.up:
+                continue
+            for i in range(0, max(len(adding), len(dropping)), MAX_LINK_PARTS):
+                slice_ = slice(i, i + MAX_LINK_PARTS)
+                effects.append(SendLink(link.shard, Interest(adding[slice_], dropping[slice_])))
+            again, link.resend = link.resend[:MAX_LINK_PARTS], link.resend[MAX_LINK_PARTS:]
+            again = [key for key in again if key in link.objects]
+            if again:
+                effects.append(SendLink(link.shard, Interest(again)))
+        return effects
+
+    def ping(self, now: float, timeout: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for link in self.links:
+            if not link.up:
+                continue
+            if now >= link.heard_at + timeout:
+                link.broken()
+                effects.append(DropLink(link.shard))
+            else:
+                effects.append(SendLink(link.shard, Ping(link.digest.count, link.digest.sum)))
+        return effects
+
+    def pong(self, link: ShardLink, pong: Pong) -> Effect | None:
+        if pong.agree or link.resend:
+            return None
+        link.resend = list(link.objects)
+        return SendLink(link.shard, Interest(replace=True))

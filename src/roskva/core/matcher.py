@@ -1,0 +1,525 @@
+"""The matcher of one shard: the latest version of every object, and who wants to hear of it.
+
+**Applying.** `Apply` hands over a range of the feed, whether it comes from the fast path, from
+catch-up or from the bridge. Offsets at or below `applied` are known and skipped. A range that
+starts at `applied` + 1 or before is merged, object by object, by the higher version, and `applied`
+moves to its end. A range that starts beyond leaves a gap: its versions are merged, for a newer
+version is never wrong, but `applied` stays, and the feed is read from there. So whatever came early
+comes again in its order, and resets, which do not commute, end where the feed has them.
+
+**Durability.** Versions and the marker that covers them are persisted in one batch, one batch at a
+time; what is applied meanwhile joins the next. An `Apply` is answered when the marker on disk has
+passed it. Notifying does not wait: the feed holds the update.
+
+**Loss.** When the range after `applied` cannot be had (retention, damage, another lineage, a feed
+that ends before `applied`), the shard draws a new epoch and tells every interested registrar.
+
+**Interest.** Only objects that some registrar wants are kept in memory. Interest is recorded first,
+then the row is loaded; updates that arrive meanwhile are merged into what the load brings, and rows
+not yet flushed lie over it.
+"""
+
+from typing import Final
+
+import msgspec
+
+from roskva.core.digest import DigestSum, hash_of
+from roskva.core.effects import (
+    Applied,
+    Apply,
+    DropLink,
+    Effect,
+    Event,
+    Failed,
+    FeedDamaged,
+    FeedState,
+    FromLink,
+    Handle,
+    LinkDown,
+    Loaded,
+    LoadObjects,
+    ObjectRow,
+    Persist,
+    Persisted,
+    PutObject,
+    PutShard,
+    ReadFeed,
+    SendLink,
+    Tick,
+    Write,
+)
+from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_epoch
+from roskva.wire.links import (
+    DIGEST_KIND,
+    LINK_PROTOCOL,
+    MAX_LINK_PARTS,
+    Interest,
+    Known,
+    LinkHello,
+    LinkRefused,
+    Ping,
+    Pong,
+    Push,
+    Versions,
+    Welcome,
+)
+
+
+class MatcherConfig(msgspec.Struct, frozen=True):
+    shard: int
+    shards: int
+    link_timeout: float = 3.0
+    """Silence that closes a link, in seconds."""
+    read_timeout: float = 5.0
+    """A read of the feed not answered by then is asked for again."""
+    retry_delay: float = 0.2
+    """Before a load or a write that failed is tried again."""
+
+
+class Object:
+    """What is in memory of an object with interest."""
+
+    __slots__ = ("links", "load", "mark", "previous", "replaced", "update")
+
+    def __init__(self) -> None:
+        self.update: Update | None = None
+        """The one with the highest version since the last reset, if any."""
+        self.mark = 0
+        self.previous = NO_VERSION
+        self.replaced = False
+        self.load = 0
+        """The id of the load still awaited; 0 when the row is in."""
+        self.links: dict[Handle, None] = {}
+
+    def version(self) -> int:
+        return self.update.version if self.update else NO_VERSION
+
+    def merge(self, update: Update) -> bool:
+        current = self.version()
+        if update.version <= current:
+            return False
+        self.previous = current
+        self.update = update
+        return True
+
+    def forget(self, mark: int) -> None:
+        self.update = None
+        self.previous = NO_VERSION
+        self.mark = mark
+        self.replaced = True
+
+
+class Unflushed:
+    """Rows that are not on disk yet: per object the newest update, and the mark of a reset."""
+
+    __slots__ = ("marks", "updates")
+
+    def __init__(self) -> None:
+        self.updates: dict[Key, Update] = {}
+        self.marks: dict[Key, int] = {}
+
+    def merge(self, update: Update) -> None:
+        newest = self.updates.get(update.object)
+        if newest is None or update.version > newest.version:
+            self.updates[update.object] = update
+
+    def forget(self, key: Key, mark: int) -> None:
+        self.updates.pop(key, None)
+        self.marks[key] = mark
+
+    def absorb(self, later: "Unflushed") -> None:
+        for key, mark in later.marks.items():
+            self.forget(key, mark)
+        for update in later.updates.values():
+            self.merge(update)
+
+    def lay_over(self, entry: Object, key: Key) -> None:
+        if key in self.marks:
+            entry.forget(self.marks[key])
+        if key in self.updates:
+            entry.merge(self.updates[key])
+
+    def writes(self) -> list[Write]:
+        writes: list[Write] = [
+            PutObject(key, _row(self.updates.get(key), mark), replace=True)
+            for key, mark in self.marks.items()
+        ]
+        writes.extend(
+            PutObject(key, _row(update))
+            for key, update in self.updates.items()
+            if key not in self.marks
+        )
+        return writes
+
+
+class Link:
+    __slots__ = ("digest", "heard_at", "objects")
+
+    def __init__(self, now: float) -> None:
+        self.objects: dict[Key, None] = {}
+        self.digest = DigestSum()
+        self.heard_at = now
+
+
+_REQUESTED: Final = -1
+
+
+class Matcher:
+    def __init__(self, config: MatcherConfig, stored: PutShard) -> None:
+        self.config = config
+        self.epoch = stored.epoch
+        self.lineage = stored.lineage
+        self.applied = stored.applied
+        self.durable = stored.applied
+        self.objects: dict[Key, Object] = {}
+        self.links: dict[Handle, Link] = {}
+        self.unflushed = Unflushed()
+        self.shard_row_due = False
+        self.flushing: Unflushed | None = None
+        self.flush_id = 0
+        self.flush_covers, self.flush_epoch = stored.applied, stored.epoch
+        self.retry_at: float | None = None
+        self.unanswered: list[tuple[Handle, int]] = []
+        self.reading_since: float | None = None
+        self.feed_last = stored.applied
+        self.failed_loads: list[Key] = []
+        self.announcing: list[Key] = []
+        self.ids = 0
+        self.counters = dict.fromkeys(("applied", "old", "gaps", "epochs", "pushes"), 0)
+        self._effects: list[Effect] = []
+
+    def next_deadline(self) -> float | None:
+        deadlines = []
+        if self.announcing:
+            return 0.0
+        if self.links:
+            deadlines.append(self._link_check_at())
+        if self.retry_at is not None:
+            deadlines.append(self.retry_at)
+        if self.reading_since is not None:
+            deadlines.append(self.reading_since + self.config.read_timeout)
+        return min(deadlines) if deadlines else None
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case Apply():
+                self._apply(event, now)
+            case FromLink():
+                self._from_link(event, now)
+            case Persisted():
+                self._persisted(event.id)
+            case Loaded():
+                self._loaded(event)
+            case Failed():
+                self._failed(event.id, now)
+            case FeedState():
+                self._feed_state(event, now)
+            case FeedDamaged():
+                self._feed_damaged(event, now)
+            case LinkDown():
+                self._link_down(event.link)
+            case Tick():
+                self._tick(now)
+            case _:
+                raise TypeError(f"not for a matcher: {event!r}")
+        self._flush()
+        effects, self._effects = self._effects, []
+        return effects
+
+    # The feed.
+
+    def _apply(self, batch: Apply, now: float) -> None:
+        if batch.lineage != self.lineage:
+            self._answer_with_position(batch.request)
+            return
+        in_order = batch.first <= self.applied + 1
+        if batch.last > self.applied:
+            self._merge(batch, in_order)
+        if in_order:
+            self.applied = max(self.applied, batch.last)
+            self._answer_when_durable(batch.request, batch.last)
+            self.reading_since = None
+            if self.applied < self.feed_last:
+                self._read_feed(now)
+        else:
+            self.counters["gaps"] += 1
+            self.feed_last = max(self.feed_last, batch.last)
+            self._answer_with_position(batch.request)
+            if self.reading_since is None:
+                self._read_feed(now)
+
+    def _merge(self, batch: Apply, in_order: bool) -> None:
+        applied, objects, unflushed = self.applied, self.objects, self.unflushed
+        changed: dict[Key, Object] = {}
+        for offset, update in batch.updates:
+            if offset <= applied:
+                continue
+            key = update.object
+            entry = objects.get(key)
+            if update.reset:
+                unflushed.forget(key, update.version)
+                if entry is not None:
+                    entry.forget(update.version)
+                    changed[key] = entry
+                continue
+            if entry is not None:
+                if not entry.merge(update):
+                    self.counters["old"] += 1
+                    continue
+                changed[key] = entry
+            unflushed.merge(update)
+        self.counters["applied"] += len(batch.updates)
+        for key, entry in changed.items():
+            if not entry.load:
+                self._push(key, entry, in_order)
+
+    def _push(self, key: Key, entry: Object, in_order: bool) -> None:
+        update = entry.update
+        epoch = object_epoch(self.epoch, entry.mark)
+        if update is None:
+            message: Push | Versions = Versions([Known(key, NO_VERSION, epoch)])
+        else:
+            # After a gap `previous` may not be the version just before: its author may have missed
+            # one that we missed too, so nobody is left out.
+            source = update.source if in_order else None
+            message = Push(key, update.version, epoch, update.payload, entry.previous, source)
+        self.counters["pushes"] += 1
+        for link in entry.links:
+            self._effects.append(SendLink(link, message))
+
+    def _feed_state(self, feed: FeedState, now: float) -> None:
+        behind_retention = feed.first > self.applied + 1
+        if feed.lineage != self.lineage or behind_retention:
+            self._new_epoch(feed.lineage, feed.first - 1, feed.bits)
+        elif self.applied > feed.last:
+            self._new_epoch(feed.lineage, feed.last, feed.bits)
+        self.feed_last = feed.last
+        if self.applied < feed.last:
+            if self.reading_since is None:
+                self._read_feed(now)
+        else:
+            self.reading_since = None
+
+    def _feed_damaged(self, damage: FeedDamaged, now: float) -> None:
+        if damage.lineage == self.lineage and damage.last > self.applied:
+            self._new_epoch(damage.lineage, damage.last, damage.bits)
+        self.reading_since = None
+        if self.applied < self.feed_last:
+            self._read_feed(now)
+
+    def _read_feed(self, now: float) -> None:
+        self.reading_since = now
+        self._effects.append(ReadFeed(self.applied))
+
+    def _new_epoch(self, lineage: int, applied: int, bits: int) -> None:
+        self.durable = min(self.durable, applied) if lineage == self.lineage else applied
+        self.epoch = shard_epoch(bits)
+        self.lineage = lineage
+        self.applied = applied
+        self.shard_row_due = True
+        self.counters["epochs"] += 1
+        # A lineage has offsets of its own: whoever waits for one of the old must ask again.
+        for request, _ in self.unanswered:
+            self._answer_with_position(request)
+        self.unanswered.clear()
+        self.announcing = list(self.objects)
+
+    # Durability.
+
+    def _flush(self) -> None:
+        if self.flushing is not None or self.retry_at is not None:
+            return
+        pending = self.unflushed
+        dirty = pending.updates or pending.marks or self.shard_row_due
+        if not dirty and self.durable == self.applied:
+            return
+        self.flushing, self.unflushed = pending, Unflushed()
+        self.shard_row_due = False
+        self.flush_covers, self.flush_epoch = self.applied, self.epoch
+        self.flush_id = self._next_id()
+        writes = pending.writes()
+        writes.append(PutShard(self.epoch, self.lineage, self.applied))
+        self._effects.append(Persist(self.flush_id, writes))
+
+    def _persisted(self, id: int) -> None:
+        if id != self.flush_id or self.flushing is None:
+            return
+        self.flushing = None
+        if self.flush_epoch != self.epoch:
+            return  # what it covers was counted in a history that is over
+        self.durable = self.flush_covers
+        waiting = self.unanswered
+        self.unanswered = [item for item in waiting if item[1] > self.durable]
+        for request, last in waiting:
+            if last <= self.durable:
+                self._effects.append(Applied(request, self.lineage, self.durable))
+
+    def _failed(self, id: int, now: float) -> None:
+        if id == self.flush_id and self.flushing is not None:
+            self.flushing.absorb(self.unflushed)
+            self.unflushed, self.flushing = self.flushing, None
+            self.shard_row_due = True
+        self.failed_loads.extend(key for key, entry in self.objects.items() if entry.load == id)
+        self.retry_at = now + self.config.retry_delay
+
+    def _answer_when_durable(self, request: Handle, last: int) -> None:
+        if request is None:
+            return
+        if last <= self.durable:
+            self._answer_with_position(request)
+        else:
+            self.unanswered.append((request, last))
+
+    def _answer_with_position(self, request: Handle) -> None:
+        if request is not None:
+            self._effects.append(Applied(request, self.lineage, min(self.durable, self.applied)))
+
+    # Interest.
+
+    def _from_link(self, event: FromLink, now: float) -> None:
+        message = event.message
+        if type(message) is LinkHello:
+            self._link_hello(event.link, message, now)
+            return
+        link = self.links.get(event.link)
+        if link is None:
+            return
+        link.heard_at = now
+        if type(message) is Interest:
+            self._interest(event.link, link, message)
+        elif type(message) is Ping:
+            agree = (message.count, message.sum) == (link.digest.count, link.digest.sum)
+            self._effects.append(SendLink(event.link, Pong(agree)))
+
+    def _link_hello(self, handle: Handle, hello: LinkHello, now: float) -> None:
+        ours = (self.config.shard, self.config.shards, DIGEST_KIND)
+        theirs = (hello.shard, hello.shards, hello.digest_kind)
+        if hello.protocol.split(".")[0] != LINK_PROTOCOL.split(".")[0]:
+            text = f"link protocol {hello.protocol}, this shard speaks {LINK_PROTOCOL}"
+        elif theirs != ours:
+            text = f"registrar expects shard, shards, digest {theirs}, this shard is {ours}"
+        else:
+            self.links[handle] = Link(now)
+            self._effects.append(SendLink(handle, Welcome(self.config.shard)))
+            return
+        self._effects.append(SendLink(handle, LinkRefused("wrong_link", text)))
+        self._effects.append(DropLink(handle))
+
+    def _interest(self, handle: Handle, link: Link, message: Interest) -> None:
+        if message.replace:
+            self._drop_interest(handle, link, list(link.objects))
+        self._drop_interest(handle, link, message.drop)
+        present: list[Known] = []
+        missing: list[Key] = []
+        for key in message.add:
+            if key not in link.objects:
+                link.objects[key] = None
+                link.digest.add(hash_of(key))
+            entry = self.objects.get(key)
+            if entry is None:
+                entry = self._new_entry(key)
+                missing.append(key)
+            elif not entry.load:
+                present.append(self._known(key, entry))
+            entry.links[handle] = None
+        if present:
+            self._effects.append(SendLink(handle, Versions(present)))
+        self._load(missing)
+
+    def _new_entry(self, key: Key) -> Object:
+        entry = self.objects[key] = Object()
+        entry.load = _REQUESTED
+        if self.flushing is not None:
+            self.flushing.lay_over(entry, key)
+        self.unflushed.lay_over(entry, key)
+        return entry
+
+    def _load(self, keys: list[Key]) -> None:
+        if keys:
+            id = self._next_id()
+            for key in keys:
+                self.objects[key].load = id
+            self._effects.append(LoadObjects(id, keys))
+
+    def _loaded(self, event: Loaded) -> None:
+        assert isinstance(event.rows, dict)
+        answers: dict[Handle, list[Known]] = {}
+        for key, row in event.rows.items():
+            entry = self.objects.get(key)
+            if entry is None or entry.load != event.id:
+                continue  # the interest went, or came back and has a load of its own
+            entry.load = 0
+            self._merge_row(key, entry, row)
+            for link in entry.links:
+                answers.setdefault(link, []).append(self._known(key, entry))
+        for link, known in answers.items():
+            self._effects.append(SendLink(link, Versions(known)))
+
+    def _merge_row(self, key: Key, entry: Object, row: ObjectRow) -> None:
+        if entry.replaced:
+            return
+        entry.mark = row.mark
+        if row.version > entry.version():
+            entry.update = Update(key, row.version, row.source, row.payload, row.published_at)
+
+    def _known(self, key: Key, entry: Object) -> Known:
+        payload = entry.update.payload if entry.update else None
+        return Known(key, entry.version(), object_epoch(self.epoch, entry.mark), payload)
+
+    def _drop_interest(self, handle: Handle, link: Link, keys: list[Key]) -> None:
+        for key in keys:
+            if key not in link.objects:
+                continue
+            del link.objects[key]
+            link.digest.remove(hash_of(key))
+            entry = self.objects[key]
+            del entry.links[handle]
+            if not entry.links:
+                del self.objects[key]
+
+    # Links and time.
+
+    def _link_down(self, handle: Handle) -> None:
+        link = self.links.pop(handle, None)
+        if link is not None:
+            self._drop_interest(handle, link, list(link.objects))
+
+    def _link_check_at(self) -> float:
+        return min(link.heard_at for link in self.links.values()) + self.config.link_timeout
+
+    def _tick(self, now: float) -> None:
+        self._announce()
+        for handle, link in list(self.links.items()):
+            if now >= link.heard_at + self.config.link_timeout:
+                self._link_down(handle)
+                self._effects.append(DropLink(handle))
+        if self.retry_at is not None and now >= self.retry_at:
+            self.retry_at = None
+            wanted, self.failed_loads = self.failed_loads, []
+            self._load([key for key in wanted if key in self.objects])
+        timeout = self.config.read_timeout
+        if self.reading_since is not None and now >= self.reading_since + timeout:
+            self._read_feed(now)
+
+    def _announce(self) -> None:
+        """Tell of a new epoch, a slice at a time."""
+        keys, self.announcing = self.announcing, self.announcing[MAX_LINK_PARTS:]
+        answers: dict[Handle, list[Known]] = {}
+        for key in keys[:MAX_LINK_PARTS]:
+            entry = self.objects.get(key)
+            if entry is None or entry.load:
+                continue
+            for link in entry.links:
+                answers.setdefault(link, []).append(self._known(key, entry))
+        for link, known in answers.items():
+            self._effects.append(SendLink(link, Versions(known)))
+
+    def _next_id(self) -> int:
+        self.ids += 1
+        return self.ids
+
+
+def _row(update: Update | None, mark: int = 0) -> ObjectRow:
+    if update is None:
+        return ObjectRow(mark=mark)
+    return ObjectRow(update.version, mark, update.source, update.payload, update.published_at)

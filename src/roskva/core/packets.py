@@ -1,0 +1,42 @@
+"""MQTT's packet ids: the acks of a channel that knows neither versions nor epochs.
+
+A PUBACK names nothing but the id of the packet it answers, so each session remembers what it sent
+under each id until that is acked. To let one frame serve many sessions, a broadcast proposes one id
+to all; a session where that id is still in flight takes another, and gets a frame of its own.
+
+On a live connection nothing is sent twice, as the standard demands; what was never acked is due
+again, by the table, after a reconnect.
+"""
+
+from roskva.model import Key
+
+MAX_ID = 65535
+
+Sent = tuple[Key, int, int]
+"""Object, version (−1: unknown), epoch."""
+
+
+class PacketIds:
+    __slots__ = ("in_flight", "last", "receive_maximum")
+
+    def __init__(self, receive_maximum: int) -> None:
+        self.in_flight: dict[int, Sent] = {}
+        self.last = 0
+        self.receive_maximum = receive_maximum
+
+    def take(self, proposed: int, sent: Sent) -> int | None:
+        """The id to send this under; None if it must not be sent (now)."""
+        if len(self.in_flight) >= self.receive_maximum or sent in self.in_flight.values():
+            return None
+        id = proposed if proposed not in self.in_flight else self._free_id()
+        self.in_flight[id] = sent
+        return id
+
+    def acked(self, id: int) -> Sent | None:
+        return self.in_flight.pop(id, None)
+
+    def _free_id(self) -> int:
+        while True:
+            self.last = self.last % MAX_ID + 1
+            if self.last not in self.in_flight:
+                return self.last

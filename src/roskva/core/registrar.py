@@ -1,0 +1,784 @@
+"""The registrar: sessions, what they are registered for, and telling them.
+
+Everything here is soft. Registrations are kept in rows at the client's shard (`rows.py`), versions
+at the object's shard (`matcher.py`); this machine joins the two for whoever is online, by the table
+of `freshness.py`, and forgets when the session ends. Any registrar can serve any client.
+
+The duties, in order:
+
+1. A session is granted after the row's owner has opened it, so the older one is fenced by then.
+2. A registration is confirmed when its row is durable *and* the object's shard has answered over a
+   link that is still up; the notification it is due goes with the confirmation.
+3. An update is one `Broadcast`: nothing is looked up or written down per session, because no
+   session has acked a version above `max_acked`. In the other cases (a new epoch, a shard behind
+   its clients, a new link) the table is applied to each session of the object.
+4. Whoever was skipped is found again by a walk over its registrations: after the channel drained,
+   and once per `scan_interval` as a safety net, which also repeats what was never acked.
+
+Walks, arrivals and resent interest are cut into slices: `next_deadline` is 0 while some are left.
+"""
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from roskva.core import freshness
+from roskva.core.backoff import Rate, RateLimit
+from roskva.core.digest import bucket_sums, shard_of_client
+from roskva.core.effects import (
+    Attached,
+    Broadcast,
+    Close,
+    Closed,
+    Drained,
+    Effect,
+    Event,
+    FromLink,
+    Handle,
+    Lagging,
+    LinkDown,
+    LinkUp,
+    Opened,
+    Received,
+    Send,
+    SendLink,
+    Tick,
+)
+from roskva.core.freshness import NEVER, Acked, Due, due
+from roskva.core.interest import Interests, ShardLink
+from roskva.core.outgoing import Outgoing
+from roskva.core.session import Phase, Session, Watched
+from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
+from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unauthorised
+from roskva.model import NO_EPOCH, NO_VERSION, Key
+from roskva.wire.links import (
+    CloseSession,
+    OpenSession,
+    Pong,
+    Push,
+    Registered,
+    RowRefused,
+    RowWritten,
+    SessionOpened,
+    Superseded,
+    Versions,
+    WriteRow,
+)
+from roskva.wire.messages import (
+    PROTOCOL,
+    ClientMessage,
+    Config,
+    Failure,
+    Grant,
+    Hello,
+    Notification,
+    ServerDigest,
+    ServerMessage,
+    Status,
+    Sync,
+    SyncRequest,
+)
+
+TURN: Final = 1000
+"""Registrations looked at before the loop gets its turn."""
+SCAN_BATCH: Final = 100
+"""Notifications a walk sends to one session before the channel had a chance to say it lags."""
+SMALL_SET: Final = 128
+"""Up to here a sync is cheaper whole than by bucket."""
+
+COUNTERS: Final = (
+    *("broadcasts", "notified", "acks", "stale_acks", "forged_acks", "suppressed", "lagged"),
+    *("syncs", "turned_away", "rejected_tokens", "fenced", "stale_messages", "expired"),
+)
+
+
+class RegistrarConfig(msgspec.Struct, frozen=True):
+    """Times are in seconds."""
+
+    name: str
+    shards: int
+    cell: str = "local"
+    heartbeat: float = 1200.0
+    missed_heartbeats: int = 4
+    scan_interval: float = 60.0
+    ack_flush: float = 2.0
+    linger: float = 60.0
+    ping_interval: float = 1.0
+    link_timeout: float = 3.0
+    sync_timeout: float = 5.0
+    token_lifetime: float = 90 * 86400.0
+    handshakes: Rate = Rate(2000, 1000)
+    max_registrations: int = 100_000
+
+
+class Registrar:
+    def __init__(self, config: RegistrarConfig, keys: TokenKeys, wall_us: int, now: float) -> None:
+        self.config = config
+        self.keys = keys
+        self.wall_s = wall_us / 1e6 - now
+        self.now = now
+        self.conns: dict[Handle, Session] = {}
+        self.numbers: dict[int, Session] = {}
+        self.applications: dict[str, dict[Session, None]] = {}
+        self.interests = Interests(config.name, config.shards, config.linger)
+        self.watched = self.interests.watched
+        self.dirty: dict[Session, None] = {}
+        self.flush_at: float | None = None
+        self.ping_at = now + config.ping_interval
+        self.wheel: dict[int, list[Session]] = {}
+        self.wheel_turn = int(now)
+        self.arrived: deque[Watched] = deque()
+        self.scans: deque[Session] = deque()
+        self.leaving: deque[Session] = deque()
+        self.handshakes = RateLimit(config.handshakes)
+        self.next_slot = now
+        self.requests = 0
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self._out: dict[Session, Outgoing] = {}
+        self._effects: list[Effect] = []
+
+    def next_deadline(self) -> float:
+        if self.arrived or self.scans or self.leaving or self.interests.pending():
+            return 0.0
+        deadline = self.ping_at
+        if self.flush_at is not None and self.flush_at < deadline:
+            deadline = self.flush_at
+        if self.wheel and self.wheel_turn + 1 < deadline:
+            deadline = self.wheel_turn + 1
+        return deadline
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        self.now = now
+        kind = type(event)
+        if kind is Received:
+            self._received(event)  # type: ignore[arg-type]
+        elif kind is FromLink:
+            self._from_link(event)  # type: ignore[arg-type]
+        else:
+            self._other(event)
+        if self.arrived or self.scans or self.leaving:
+            self._work()
+        if self._out:
+            self._send_out()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _other(self, event: Event) -> None:
+        match event:
+            case Tick():
+                self._tick()
+            case Opened():
+                self.conns[event.conn] = Session(event.conn, event.bits, self.now)
+            case Attached():
+                session = self.conns[event.conn] = Session(event.conn, b"", self.now)
+                self._open(session, event.client, event.application)
+            case Closed():
+                self._end(self.conns.get(event.conn))
+            case Lagging():
+                self._lagging(event.conn)
+            case Drained():
+                self._drained(event.conn)
+            case LinkUp(link=int() as shard):
+                self._link_up(shard)
+            case LinkDown(link=int() as shard):
+                self.interests.links[shard].broken()
+            case _:
+                raise TypeError(f"not for a registrar: {event!r}")
+
+    # The handshake, and the end.
+
+    def _hello(self, session: Session, hello: Hello) -> None:
+        if session.phase is not Phase.GREETING:
+            return
+        if not self.handshakes.take(self.now):
+            self._turn_away(session)
+            return
+        app, client = hello.app, session.bits[:16]
+        if hello.token is not None:
+            claims = self.keys.open(hello.token, int(self.wall_s + self.now))
+            if claims is None or claims.cell != self.config.cell:
+                self.counters["rejected_tokens"] += 1
+                self._out_to(session).error = Failure(TokenRejected.code, "shake hands again")
+                return
+            app, client = claims.app, claims.client
+        session.app = app or ""
+        session.nonce = hello.nonce
+        self._open(session, client, hello.application)
+
+    def _turn_away(self, session: Session) -> None:
+        """Each one turned away is given a slot of its own to come back in."""
+        rate = self.config.handshakes
+        self.next_slot = max(self.next_slot, self.now) + rate.window_ms / 1000 / rate.count
+        self.counters["turned_away"] += 1
+        out = self._out_to(session)
+        out.not_before_ms = min(int((self.next_slot - self.now) * 1000) + 1, 600_000)
+        out.error = Failure(Overloaded.code, "too many at once")
+        out.close = True
+
+    def _open(self, session: Session, client: bytes, application: str) -> None:
+        session.client = client
+        session.application = application
+        session.owner = shard_of_client(client, self.config.shards)
+        session.phase = Phase.OPENING
+        self._owner(session).waiting[session] = None
+        self._ask_to_open(session)
+
+    def _ask_to_open(self, session: Session) -> None:
+        link = self._owner(session)
+        if link.up:
+            request = self._next_request()
+            link.requests[request] = (session, ())
+            self._effects.append(SendLink(link.shard, OpenSession(request, session.client)))
+
+    def _opened(self, link: ShardLink, message: SessionOpened) -> None:
+        session, _ = link.requests.get(message.request, (None, ()))
+        if session is None:
+            return
+        if not message.more:
+            del link.requests[message.request]
+        if self.conns.get(session.conn) is not session:
+            closed = CloseSession(session.client, message.session)
+            self._effects.append(SendLink(link.shard, closed))
+            return
+        session.number = message.session
+        session.created = message.created
+        for cell in message.registered:
+            session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
+        self._effects.extend(self.interests.messages())
+        if not message.more:
+            link.waiting.pop(session, None)
+            self._grant(session)
+
+    def _grant(self, session: Session) -> None:
+        session.phase = Phase.OPEN
+        self.numbers[session.number] = session
+        if session.application:
+            self.applications.setdefault(session.application, {})[session] = None
+        out = self._out_to(session)
+        out.digest = True
+        out.config = Config(max(1, int(self.config.heartbeat * 1000)))
+        if session.nonce is not None:
+            expires_at = int(self.wall_s + self.now + self.config.token_lifetime)
+            claims = Claims(session.app, session.client, "", self.config.cell, expires_at)
+            token = self.keys.seal(claims, session.bits[16 : 16 + NONCE_BYTES])
+            out.grant = Grant(session.client, token, session.nonce)
+        session.bits, session.nonce = b"", None
+        self._scan(session)
+        self._visit_later(session)
+
+    def _fence(self, number: int, code: str) -> None:
+        session = self.numbers.get(number)
+        if session is not None:
+            self.counters["fenced"] += 1
+            self._out_to(session).error = Failure(code)
+            self._out_to(session).close = True
+
+    def _end(self, session: Session | None) -> None:
+        if session is None or self.conns.pop(session.conn, None) is None:
+            return
+        link = self._owner(session)
+        link.waiting.pop(session, None)
+        if session.phase is Phase.OPEN:
+            del self.numbers[session.number]
+            if session in self.dirty:
+                self._flush_session(session)
+            closed = CloseSession(session.client, session.number)
+            self._effects.append(SendLink(link.shard, closed))
+            peers = self.applications.get(session.application)
+            if peers is not None:
+                peers.pop(session, None)
+                if not peers:
+                    del self.applications[session.application]
+        session.phase = Phase.GREETING
+        self.leaving.append(session)
+
+    # Messages of a session.
+
+    def _received(self, event: Received) -> None:
+        session = self.conns.get(event.conn)
+        if session is None:
+            return
+        session.heard_at = self.now
+        message = event.message
+        if type(message) is Hello:
+            self._hello(session, message)
+            return
+        assert type(message) is ClientMessage
+        if message.session != session.number or session.phase is not Phase.OPEN:
+            self.counters["stale_messages"] += 1
+            return
+        for ack in message.acks:
+            version = ack.version
+            self._ack(session, ack.object, NO_VERSION if version is None else version, ack.epoch)
+        if message.operations or message.syncs:
+            self._out_to(session)  # answered at once, if only to say: here
+            if message.number > session.seen:
+                session.seen = message.number
+                self._operate(session, message, event.denied)
+        elif not message.acks:
+            self._out_to(session).digest = True
+        digest = message.digest
+        if digest is not None and (
+            digest.sum != session.hash_sum or digest.count != len(session.registered)
+        ):
+            self._disagree(session, message)
+
+    def _ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
+        acked = session.registered.get(key)
+        watched = self.watched.get(key)
+        if acked is None or watched is None or watched.known is None:
+            self.counters["stale_acks"] += 1
+            return
+        known = watched.known
+        if version == known[0] and epoch == known[1] and acked[0] <= version:
+            new = known  # shared with the object and with every other session that is fresh
+        elif freshness.is_forged(version, epoch, known):
+            self.counters["forged_acks"] += 1
+            return
+        else:
+            new = freshness.after_ack(acked, version, epoch, known)
+        self.counters["acks"] += 1
+        if new is not acked and new != acked:
+            self._set_acked(session, watched, new)
+            if version == NO_VERSION and due(new, known) is Due.VERSION:
+                self._tell_one(session, watched)
+
+    def _set_acked(self, session: Session, watched: Watched, acked: Acked) -> None:
+        session.registered[watched.key] = acked
+        if acked[0] > watched.max_acked:
+            watched.max_acked = acked[0]
+        if session.dirty is None:
+            session.dirty = [watched.key]
+            self.dirty[session] = None
+            if self.flush_at is None:
+                self.flush_at = self.now + self.config.ack_flush
+        else:
+            session.dirty.append(watched.key)
+
+    def _operate(self, session: Session, message: ClientMessage, denied: frozenset[Key]) -> None:
+        changed: list[Key] = []
+        unconfirmed = session.unconfirmed = session.unconfirmed or {}
+        for operation in message.operations:
+            key, version = operation.object, operation.version
+            if operation.register:
+                refusal = self._refusal(session, key, denied)
+                if refusal is not None:
+                    status = Status(key, False, message.number, refusal)
+                    self._out_to(session).statuses.append(status)
+                    continue
+                touched = self._register(session, key, version)
+            else:
+                touched = self._unregister(session, key)
+            unconfirmed[key] = (message.number, operation.register and version is not None)
+            if touched:
+                changed.append(key)
+        if message.syncs:
+            session.sync_asked_at = None
+            self.counters["syncs"] += 1
+            synced = self._sync(session, message.syncs, denied)
+            for key in synced:
+                if key in session.registered:
+                    unconfirmed[key] = (message.number, False)
+            changed += synced
+            self._out_to(session).digest = True
+        self._effects.extend(self.interests.messages())
+        self._save(session, changed)
+        for key in list(unconfirmed):
+            self._confirm(session, key)
+
+    def _refusal(self, session: Session, key: Key, denied: frozenset[Key]) -> str | None:
+        if key in denied or (session.app and not key.startswith(session.app + "/")):
+            return Unauthorised.code
+        limit = self.config.max_registrations
+        if len(session.registered) >= limit and key not in session.registered:
+            return LimitExceeded.code
+        return None
+
+    def _register(self, session: Session, key: Key, version: int | None) -> bool:
+        """Whether the row has to change."""
+        acked = session.registered.get(key)
+        if version is None and acked is not None:
+            return False
+        watched = self.interests.watch(key)
+        if version is None:
+            session.add(watched, NEVER)
+        else:
+            known = watched.known if self.interests.holds(watched) else None
+            session.add(watched, freshness.declared(version, acked, known))
+        return True
+
+    def _unregister(self, session: Session, key: Key) -> bool:
+        if key not in session.registered:
+            return False
+        watched = self.watched[key]
+        session.remove(watched)
+        self.interests.release(watched, self.now)
+        return True
+
+    def _sync(self, session: Session, syncs: list[Sync], denied: frozenset[Key]) -> list[Key]:
+        wanted = {(len(sync.prefix), int.from_bytes(sync.prefix)): sync.objects for sync in syncs}
+        lengths = {length for length, _ in wanted}
+        keep = {key for objects in wanted.values() for key in objects}
+        changed = []
+        for key in list(session.registered):
+            h = self.watched[key].hash
+            covered = any((length, h >> (64 - 8 * length)) in wanted for length in lengths)
+            if covered and key not in keep and self._unregister(session, key):
+                changed.append(key)
+        for objects in wanted.values():
+            for key in objects:
+                allowed = self._refusal(session, key, denied) is None
+                if allowed and self._register(session, key, None):
+                    changed.append(key)
+        return changed
+
+    def _disagree(self, session: Session, message: ClientMessage) -> None:
+        """Ask for the registrations, unless operations are under way that may explain it."""
+        if session.unsaved or message.number < session.seen or message.digest is None:
+            return
+        asked_at = session.sync_asked_at
+        if asked_at is not None and self.now < asked_at + self.config.sync_timeout:
+            return
+        session.sync_asked_at = self.now
+        sums: list[int] = []
+        if max(message.digest.count, len(session.registered)) > SMALL_SET:
+            sums = bucket_sums(self.watched[key].hash for key in session.registered)
+        self._out_to(session).sync_request = SyncRequest(sums)
+
+    # Rows: registrations are durable before they are confirmed, acks are written lazily.
+
+    def _save(self, session: Session, keys: list[Key]) -> None:
+        if not keys:
+            return
+        link = self._owner(session)
+        request = self._next_request()
+        unsaved = session.unsaved = session.unsaved or {}
+        for key in keys:
+            unsaved[key] = request
+        link.waiting[session] = None
+        if not link.up:
+            return
+        link.requests[request] = (session, tuple(keys))
+        held = session.registered
+        put = [Registered(key, *held[key]) for key in keys if key in held]
+        drop = [key for key in keys if key not in held]
+        application = None if session.created else session.application
+        message = WriteRow(request, session.client, session.number, put, drop, application)
+        self._effects.append(SendLink(link.shard, message))
+
+    def _row_written(self, link: ShardLink, request: int) -> None:
+        session, keys = link.requests.pop(request, (None, ()))
+        if session is None or session.phase is not Phase.OPEN:
+            return
+        session.created = True
+        unsaved = session.unsaved or {}
+        for key in keys:
+            if unsaved.get(key) == request:
+                del unsaved[key]
+        if not unsaved:
+            session.unsaved = None
+            link.waiting.pop(session, None)
+            self._out_to(session).digest = True
+        for key in keys:
+            self._confirm(session, key)
+
+    def _confirm(self, session: Session, key: Key) -> None:
+        unconfirmed = session.unconfirmed
+        if not unconfirmed or key not in unconfirmed or key in (session.unsaved or ()):
+            return
+        number, declared = unconfirmed[key]
+        acked = session.registered.get(key)
+        if acked is not None:
+            watched = self.watched[key]
+            if not self.interests.holds(watched):
+                return
+            assert watched.known is not None
+            if declared and acked[1] == NO_EPOCH:
+                acked = freshness.declared(acked[0], None, watched.known)
+                self._set_acked(session, watched, acked)
+            if not session.lagging and due(acked, watched.known) is not Due.NOTHING:
+                self._tell_one(session, watched)
+        del unconfirmed[key]
+        if not unconfirmed:
+            session.unconfirmed = None
+        self._out_to(session).statuses.append(Status(key, acked is not None, number))
+
+    def _flush_acks(self) -> None:
+        cells = 0
+        while self.dirty and cells < TURN:
+            cells += self._flush_session(next(iter(self.dirty)))
+        self.flush_at = self.now if self.dirty else None
+
+    def _flush_session(self, session: Session) -> int:
+        del self.dirty[session]
+        keys, session.dirty = dict.fromkeys(session.dirty or ()), None
+        held, link = session.registered, self._owner(session)
+        put = [Registered(key, *held[key]) for key in keys if key in held]
+        if put and link.up and session.created:
+            message = WriteRow(0, session.client, session.number, put)
+            self._effects.append(SendLink(link.shard, message))
+        return 1 + len(put)
+
+    # What shards say.
+
+    def _link_up(self, shard: int) -> None:
+        link = self.interests.links[shard]
+        self._effects.append(self.interests.open(shard, self.now))
+        self._effects.extend(self.interests.messages())
+        for session in list(link.waiting):
+            if session.phase is Phase.OPENING:
+                self.leaving.append(self._without_registrations(session))
+                self._ask_to_open(session)
+            else:
+                self._save(session, list(session.unsaved or ()))
+
+    def _from_link(self, event: FromLink) -> None:
+        assert isinstance(event.link, int)
+        link = self.interests.links[event.link]
+        if not link.up:
+            return
+        link.heard_at = self.now
+        match event.message:
+            case Push() as push:
+                self._push(link, push)
+            case Versions(known=known):
+                for said in known:
+                    watched = self.interests.learn(link, said)
+                    if watched is not None:
+                        self.arrived.append(watched)
+            case Pong() as pong:
+                effect = self.interests.pong(link, pong)
+                if effect is not None:
+                    self._effects.append(effect)
+            case SessionOpened() as opened:
+                self._opened(link, opened)
+            case RowWritten(request=request):
+                self._row_written(link, request)
+            case Superseded(session=number):
+                self._fence(number, Fenced.code)
+            case RowRefused(session=number, code=code):
+                self._fence(number, code)
+
+    def _push(self, link: ShardLink, push: Push) -> None:
+        watched = self.watched.get(push.object)
+        if watched is None:
+            return
+        before = watched.known if self.interests.holds(watched) else None
+        self.interests.learn(link, push)
+        if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
+            self.arrived.append(watched)
+            return
+        without = self._authors(watched, push) if push.source else ()
+        if watched.sessions:
+            self.counters["broadcasts"] += 1
+            message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
+            self._effects.append(Broadcast(message, watched.sessions, without))
+
+    def _authors(self, watched: Watched, push: Push) -> list[Session]:
+        """Sessions of the change's author that had acked all before it: they hold it already."""
+        before = (push.previous, push.epoch)
+        authors = [
+            session
+            for session in self.applications.get(push.source or "", ())
+            if session.registered.get(watched.key) == before
+        ]
+        assert watched.known is not None
+        for session in authors:
+            self._set_acked(session, watched, watched.known)
+            self.counters["suppressed"] += 1
+        return authors
+
+    # Telling sessions.
+
+    def _compare(self, watched: Watched) -> int:
+        """The table, for every session of the object."""
+        known, key = watched.known, watched.key
+        if known is None or not self.interests.holds(watched):
+            return 1
+        behind: list[Session] = []
+        astray: list[Session] = []
+        watched.max_acked = NO_VERSION
+        for session in watched.sessions:
+            acked = session.registered[key]
+            if acked[0] > watched.max_acked:
+                watched.max_acked = acked[0]
+            if session.unconfirmed and key in session.unconfirmed:
+                self._confirm(session, key)
+            elif acked is not known and session.phase is Phase.OPEN and not session.lagging:
+                told = due(acked, known)
+                if told is Due.VERSION:
+                    behind.append(session)
+                elif told is Due.UNKNOWN:
+                    astray.append(session)
+        self._tell(behind, _notification(watched))
+        self._tell(astray, Notification(key, None, known[1]))
+        return len(watched.sessions) + 1
+
+    def _tell(self, sessions: list[Session], notification: Notification) -> None:
+        if len(sessions) == 1:
+            self._out_to(sessions[0]).notifications.append(notification)
+            self.counters["notified"] += 1
+        elif sessions:
+            self.counters["broadcasts"] += 1
+            message = ServerMessage(PROTOCOL, notifications=[notification])
+            self._effects.append(Broadcast(message, sessions))
+
+    def _tell_one(self, session: Session, watched: Watched) -> None:
+        assert watched.known is not None
+        acked = session.registered[watched.key]
+        if due(acked, watched.known) is Due.VERSION:
+            notification = _notification(watched)
+        else:
+            notification = Notification(watched.key, None, watched.known[1])
+        self._out_to(session).notifications.append(notification)
+        self.counters["notified"] += 1
+
+    def _scan(self, session: Session) -> None:
+        """Walk over all registrations and tell what is due."""
+        if session.scan is None:
+            session.scan = list(session.registered)
+            self.scans.append(session)
+        else:
+            session.scan_again = True
+
+    def _walk(self, session: Session) -> int:
+        """One slice of a scan. A session that lags keeps its place until it has drained."""
+        left, sent, looked = session.scan or [], 0, 0
+        while left and sent < SCAN_BATCH and looked < TURN and not session.lagging:
+            looked += 1
+            acked = session.registered.get(left[-1])
+            watched = self.watched.get(left.pop())
+            if acked is None or watched is None or watched.known is None:
+                continue
+            if self.interests.holds(watched) and due(acked, watched.known) is not Due.NOTHING:
+                self._tell_one(session, watched)
+                sent += 1
+        if session.lagging:
+            return looked + 1
+        if left:
+            self.scans.append(session)
+        else:
+            session.scan = None
+            if session.scan_again:
+                session.scan_again = False
+                self._scan(session)
+        return looked + 1
+
+    def _lagging(self, conn: Handle) -> None:
+        session = self.conns.get(conn)
+        if session is not None:
+            session.lagging = True
+            self.counters["lagged"] += 1
+
+    def _drained(self, conn: Handle) -> None:
+        session = self.conns.get(conn)
+        if session is None or not session.lagging:
+            return
+        session.lagging = False
+        if session.phase is not Phase.OPEN:
+            return
+        if session.scan is None:
+            self._scan(session)
+        else:
+            session.scan_again = True
+            self.scans.append(session)
+
+    # Time, and work in slices.
+
+    def _tick(self) -> None:
+        if self.flush_at is not None and self.now >= self.flush_at:
+            self._flush_acks()
+        if self.now >= self.ping_at:
+            self.ping_at = self.now + self.config.ping_interval
+            self.interests.expire(self.now)
+            self._effects.extend(self.interests.messages())
+            self._effects.extend(self.interests.ping(self.now, self.config.link_timeout))
+        elif self.interests.pending():
+            self._effects.extend(self.interests.messages())
+        while self.wheel_turn < int(self.now):
+            self.wheel_turn += 1
+            for session in self.wheel.pop(self.wheel_turn, ()):
+                self._visit(session)
+
+    def _visit_later(self, session: Session) -> None:
+        turn = self.wheel_turn + max(1, round(self.config.scan_interval))
+        self.wheel.setdefault(turn, []).append(session)
+
+    def _visit(self, session: Session) -> None:
+        """Every session's regular check: is it there, is its row safe, is it told everything?"""
+        if session.phase is not Phase.OPEN:
+            return
+        silence = self.now - session.heard_at
+        if silence > self.config.heartbeat * self.config.missed_heartbeats:
+            self.counters["expired"] += 1
+            self._out_to(session).close = True
+            return
+        self._save(session, list(session.unsaved or ()))
+        self._scan(session)
+        self._visit_later(session)
+
+    def _work(self) -> None:
+        budget = TURN
+        while budget > 0 and self.arrived:
+            budget -= self._compare(self.arrived.popleft())
+        while budget > 0 and self.scans:
+            session = self.scans.popleft()
+            budget -= self._walk(session) if session.phase is Phase.OPEN else 1
+        while budget > 0 and self.leaving:
+            budget -= self._leave(self.leaving[0])
+
+    def _leave(self, session: Session) -> int:
+        left = 0
+        while session.registered and left < TURN:
+            key = next(iter(session.registered))
+            self._unregister(session, key)
+            left += 1
+        if not session.registered:
+            self.leaving.popleft()
+        return left + 1
+
+    def _without_registrations(self, session: Session) -> Session:
+        """A stand-in that leaves in this session's stead, for a row that came only in part."""
+        partial = Session(None, b"", self.now)
+        for key, acked in session.registered.items():
+            watched = self.watched[key]
+            watched.sessions.pop(session)
+            partial.add(watched, acked)
+        session.registered, session.hash_sum = {}, 0
+        return partial
+
+    # Sending.
+
+    def _out_to(self, session: Session) -> Outgoing:
+        out = self._out.get(session)
+        if out is None:
+            out = self._out[session] = Outgoing()
+        return out
+
+    def _send_out(self) -> None:
+        out, self._out = self._out, {}
+        for session, outgoing in out.items():
+            if self.conns.get(session.conn) is not session:
+                continue
+            open_ = session.phase is Phase.OPEN
+            digest = None
+            if outgoing.digest and open_ and not session.unsaved:
+                digest = ServerDigest(len(session.registered), session.hash_sum, session.seen)
+            for message in outgoing.messages(session.number if open_ else None, digest):
+                self._effects.append(Send(session.conn, message))
+            if outgoing.close:
+                self._effects.append(Close(session.conn))
+                self._end(session)
+
+    def _owner(self, session: Session) -> ShardLink:
+        return self.interests.links[session.owner]
+
+    def _next_request(self) -> int:
+        self.requests += 1
+        return self.requests
+
+
+def _notification(watched: Watched) -> Notification:
+    assert watched.known is not None
+    return Notification(watched.key, watched.known[0], watched.known[1], watched.payload)

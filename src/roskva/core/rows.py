@@ -1,0 +1,239 @@
+"""The client rows of one shard, and who may write them.
+
+A row is written by the newest session of its client and by no other. Sessions are numbered here, at
+the row's owner, and always upwards: the number of this start of the owner in the high bits, a
+counter in the low ones. Opening a session puts its number into the row before the session is
+answered; from then on a write under a lower number is refused, however late it comes.
+
+A client that never registered has no row, and opening its session writes nothing. Only a write that
+says so creates a row; any other write to a missing row is refused: the client was forgotten.
+
+In memory is only who is online: the session and the link it came by. For anyone else the row is
+read first.
+"""
+
+import msgspec
+
+from roskva.core.effects import (
+    ClientRow,
+    DropClient,
+    DropRegistered,
+    Effect,
+    Event,
+    Failed,
+    FromLink,
+    Handle,
+    LinkDown,
+    LoadClient,
+    Loaded,
+    Persist,
+    Persisted,
+    PutClient,
+    PutRegistered,
+    SendLink,
+    Write,
+)
+from roskva.errors import Fenced, UnknownClient
+from roskva.wire.links import (
+    MAX_LINK_PARTS,
+    CloseSession,
+    FromShard,
+    OpenSession,
+    Registered,
+    RowRefused,
+    RowWritten,
+    SessionOpened,
+    Superseded,
+    WriteRow,
+)
+
+_COUNTER_BITS = 32
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """Delete the row of a client, unless it is online (garbage collection)."""
+
+    client: bytes
+
+
+class Holder:
+    """The newest session of a client that is online."""
+
+    __slots__ = ("created", "link", "session")
+
+    def __init__(self, session: int, link: Handle, created: bool) -> None:
+        self.session = session
+        self.link = link
+        self.created = created
+
+
+class Rows:
+    def __init__(self, boot: int, wall_us: int, now: float) -> None:
+        """`boot` is above that of every earlier start of this shard."""
+        self.sessions = boot << _COUNTER_BITS
+        self.wall_us = wall_us - int(now * 1e6)
+        self.holders: dict[bytes, Holder] = {}
+        self.opening: dict[int, tuple[Handle, OpenSession, int]] = {}
+        self.checking: dict[int, tuple[Handle, WriteRow]] = {}
+        self.persisting: dict[int, tuple[Handle, list[FromShard]]] = {}
+        self.creating: dict[int, bytes] = {}
+        self.ids = 0
+        self.counters = dict.fromkeys(("opened", "fenced", "unknown", "writes"), 0)
+        self._effects: list[Effect] = []
+
+    def step(self, event: Event | Forget, now: float) -> list[Effect]:
+        match event:
+            case FromLink(link=link, message=OpenSession() as message):
+                self._open(link, message)
+            case FromLink(link=link, message=WriteRow() as message):
+                self._write(link, message, now)
+            case FromLink(message=CloseSession() as message):
+                self._close(message, now)
+            case Loaded():
+                self._loaded(event, now)
+            case Persisted():
+                self._persisted(event.id)
+            case Failed():
+                self._failed(event.id)
+            case LinkDown():
+                self._link_down(event.link)
+            case Forget():
+                self._forget(event.client)
+            case _:
+                raise TypeError(f"not for client rows: {event!r}")
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _open(self, link: Handle, message: OpenSession) -> None:
+        """The older session is fenced from here on, before the row is read."""
+        older = self.holders.get(message.client)
+        self.sessions += 1
+        self.counters["opened"] += 1
+        created = older is not None and older.created
+        self.holders[message.client] = Holder(self.sessions, link, created)
+        if older is not None:
+            self._tell(older.link, Superseded(message.client, older.session))
+        id = self._load(message.client)
+        self.opening[id] = (link, message, self.sessions)
+
+    def _load(self, client: bytes) -> int:
+        id = self._next_id()
+        self._effects.append(LoadClient(id, client))
+        return id
+
+    def _loaded(self, event: Loaded, now: float) -> None:
+        row = event.rows if isinstance(event.rows, ClientRow) else None
+        if event.id in self.opening:
+            link, opening, session = self.opening.pop(event.id)
+            self._opened(link, opening, session, row, now)
+        elif event.id in self.checking:
+            link, write = self.checking.pop(event.id)
+            if write.client not in self.holders:
+                stored = row.session if row else write.session
+                self.holders[write.client] = Holder(stored, link, row is not None)
+            self._write(link, write, now)
+
+    def _opened(
+        self, link: Handle, opening: OpenSession, session: int, row: ClientRow | None, now: float
+    ) -> None:
+        client = opening.client
+        answers = _answers(opening.request, session, row)
+        holder = self.holders.get(client)
+        if holder is None or holder.session != session:
+            answers.append(Superseded(client, session))
+        elif row is not None:
+            holder.created = True
+            self._persist(link, answers, [PutClient(client, session, self._wall(now))])
+            return
+        for answer in answers:
+            self._tell(link, answer)
+
+    def _write(self, link: Handle, message: WriteRow, now: float) -> None:
+        holder = self.holders.get(message.client)
+        if holder is None:
+            self.checking[self._load(message.client)] = (link, message)
+            return
+        if message.session < holder.session:
+            self._refuse(link, message, Fenced.code)
+            return
+        if not holder.created and message.application is None:
+            self._refuse(link, message, UnknownClient.code)
+            return
+        writes: list[Write] = []
+        creating = not holder.created
+        if creating:
+            holder.created = True
+            seen_at = self._wall(now)
+            writes.append(PutClient(message.client, message.session, seen_at, message.application))
+        holder.session = message.session
+        holder.link = link
+        writes.extend(DropRegistered(message.client, key) for key in message.drop)
+        writes.extend(PutRegistered(message.client, message.session, cell) for cell in message.put)
+        self.counters["writes"] += 1
+        answers: list[FromShard] = [RowWritten(message.request)] if message.request else []
+        id = self._persist(link, answers, writes)
+        if creating:
+            self.creating[id] = message.client
+
+    def _refuse(self, link: Handle, message: WriteRow, code: str) -> None:
+        self.counters["fenced" if code == Fenced.code else "unknown"] += 1
+        self._tell(link, RowRefused(message.client, message.session, code))
+
+    def _close(self, message: CloseSession, now: float) -> None:
+        holder = self.holders.get(message.client)
+        if holder is None or holder.session != message.session:
+            return
+        del self.holders[message.client]
+        if holder.created:
+            head = PutClient(message.client, message.session, self._wall(now))
+            self._persist(None, [], [head])
+
+    def _forget(self, client: bytes) -> None:
+        if client not in self.holders:
+            self._persist(None, [], [DropClient(client)])
+
+    def _link_down(self, link: Handle) -> None:
+        """Sessions outlive their link: their numbers are in the rows, and the rows will be read."""
+        for client in [c for c, holder in self.holders.items() if holder.link == link]:
+            del self.holders[client]
+
+    def _persist(self, link: Handle, answers: list[FromShard], writes: list[Write]) -> int:
+        id = self._next_id()
+        self.persisting[id] = (link, answers)
+        self._effects.append(Persist(id, writes))
+        return id
+
+    def _persisted(self, id: int) -> None:
+        self.creating.pop(id, None)
+        link, answers = self.persisting.pop(id, (None, []))
+        for answer in answers:
+            self._tell(link, answer)
+
+    def _failed(self, id: int) -> None:
+        """Nothing is answered; the other side asks again, as it does after any loss."""
+        self.opening.pop(id, None)
+        self.checking.pop(id, None)
+        self.persisting.pop(id, None)
+        holder = self.holders.get(self.creating.pop(id, b""))
+        if holder is not None:
+            holder.created = False
+
+    def _tell(self, link: Handle, message: FromShard) -> None:
+        self._effects.append(SendLink(link, message))
+
+    def _wall(self, now: float) -> int:
+        return self.wall_us + int(now * 1e6)
+
+    def _next_id(self) -> int:
+        self.ids += 1
+        return self.ids
+
+
+def _answers(request: int, session: int, row: ClientRow | None) -> list[FromShard]:
+    if row is None:
+        return [SessionOpened(request, session)]
+    cells: list[Registered] = row.registered
+    slices = [cells[i : i + MAX_LINK_PARTS] for i in range(0, len(cells), MAX_LINK_PARTS)] or [[]]
+    return [
+        SessionOpened(request, session, True, part, more=part is not slices[-1]) for part in slices
+    ]

@@ -1,0 +1,109 @@
+"""What a registrar keeps in memory: its sessions, and the objects that they care about.
+
+A registration costs a session one dictionary entry. Once acked, its `(a, e)` is the very tuple
+that the object stands at: being fresh costs no memory of its own.
+"""
+
+from enum import Enum
+
+from roskva.core.digest import MASK
+from roskva.core.effects import Handle
+from roskva.core.freshness import Acked, Known
+from roskva.model import NO_VERSION, Key
+
+
+class Phase(Enum):
+    GREETING = 0
+    """Connected; nothing said yet."""
+    OPENING = 1
+    """The row's owner was asked for the session."""
+    OPEN = 2
+
+
+class Watched:
+    """An object that sessions here care about, and what its shard last said of it."""
+
+    __slots__ = ("hash", "incarnation", "key", "known", "max_acked", "payload", "sessions", "shard")
+
+    def __init__(self, key: Key, hash: int, shard: int) -> None:
+        self.key = key
+        self.hash = hash
+        self.shard = shard
+        self.known: Known | None = None
+        self.incarnation = 0
+        """Of the link by which `known` came; it holds only while that link is up."""
+        self.payload: bytes | None = None
+        self.max_acked = NO_VERSION
+        """No session here acked or declared more: a version above it may go to all unseen."""
+        self.sessions: dict[Session, None] = {}
+
+
+class Session:
+    __slots__ = (
+        "app",
+        "application",
+        "bits",
+        "client",
+        "conn",
+        "created",
+        "dirty",
+        "hash_sum",
+        "heard_at",
+        "lagging",
+        "nonce",
+        "number",
+        "owner",
+        "phase",
+        "registered",
+        "scan",
+        "scan_again",
+        "seen",
+        "sync_asked_at",
+        "unconfirmed",
+        "unsaved",
+    )
+
+    def __init__(self, conn: Handle, bits: bytes, now: float) -> None:
+        self.conn = conn
+        self.bits = bits
+        """Random, for the client id and the token; spent at the handshake."""
+        self.phase = Phase.GREETING
+        self.client = b""
+        self.app = ""
+        """Whose objects it may name; empty where the channel looks after that."""
+        self.application = ""
+        self.number = 0
+        self.owner = 0
+        """The shard that keeps this client's row."""
+        self.created = False
+        self.nonce: bytes | None = None
+        """Of the hello to be answered; None where the channel identified the client."""
+        self.heard_at = now
+        self.registered: dict[Key, Acked] = {}
+        self.hash_sum = 0
+        self.dirty: list[Key] | None = None
+        """Acked since the row was last written."""
+        self.seen = 0
+        """The highest number of a message with operations."""
+        self.unsaved: dict[Key, int] | None = None
+        """Registrations not known to be durable, with the request that is to make them so."""
+        self.unconfirmed: dict[Key, tuple[int, bool]] | None = None
+        """Operations to be answered: the number of their message, and was a version declared?"""
+        self.sync_asked_at: float | None = None
+        self.lagging = False
+        self.scan: list[Key] | None = None
+        """What is left of a walk over the registrations."""
+        self.scan_again = False
+
+    def add(self, watched: Watched, acked: Acked) -> None:
+        if watched.key not in self.registered:
+            self.hash_sum = (self.hash_sum + watched.hash) & MASK
+            watched.sessions[self] = None
+        self.registered[watched.key] = acked
+        if acked[0] > watched.max_acked:
+            watched.max_acked = acked[0]
+
+    def remove(self, watched: Watched) -> None:
+        del self.registered[watched.key]
+        del watched.sessions[self]
+        self.hash_sum = (self.hash_sum - watched.hash) & MASK

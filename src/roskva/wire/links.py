@@ -1,0 +1,159 @@
+"""What registrars and shards say to each other over a link.
+
+A link joins one registrar to one shard. It is ordered and reliable while it is up, and it carries
+no acks: when it breaks, the registrar opens it again, says `LinkHello`, resends its interest and
+its unanswered row requests, and learns the current versions anew.
+
+These messages stay between Roskva's own processes; "no version" is −1 here.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from roskva.model import Key
+from roskva.wire.messages import ClientId
+
+LINK_PROTOCOL: Final = "1.0"
+DIGEST_KIND: Final = "sum64-sha256"
+MAX_LINK_FRAME_BYTES: Final = 4 * 1024 * 1024
+MAX_LINK_PARTS: Final = 1000
+"""Objects or cells in one message: what either side can handle in one turn of its loop."""
+
+
+class Registered(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One registration of a client row: the highest acked version, and the epoch of the ack."""
+
+    object: Key
+    acked: int
+    epoch: int
+
+
+class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An object's latest version in its epoch, as the shard knows it."""
+
+    object: Key
+    version: int
+    epoch: int
+    payload: bytes | None = None
+
+
+# From the registrar.
+
+
+class LinkHello(msgspec.Struct, frozen=True, tag=True):
+    protocol: str
+    registrar: str
+    shard: int
+    shards: int
+    digest_kind: str = DIGEST_KIND
+
+
+class Interest(msgspec.Struct, frozen=True, tag=True):
+    """`replace` starts the interest of this link anew."""
+
+    add: Annotated[list[Key], Meta(max_length=MAX_LINK_PARTS)] = []
+    drop: Annotated[list[Key], Meta(max_length=MAX_LINK_PARTS)] = []
+    replace: bool = False
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """The interest so far, in two numbers."""
+
+    count: int
+    sum: int
+
+
+class OpenSession(msgspec.Struct, frozen=True, tag=True):
+    request: int
+    client: ClientId
+
+
+class WriteRow(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Request 0 asks for no answer: acks are written lazily."""
+
+    request: int
+    client: ClientId
+    session: int
+    put: list[Registered] = []
+    drop: list[Key] = []
+    application: str | None = None
+    """Given when the row may have to be created; otherwise a missing row is refused."""
+
+
+class CloseSession(msgspec.Struct, frozen=True, tag=True):
+    client: ClientId
+    session: int
+
+
+# From the shard.
+
+
+class Welcome(msgspec.Struct, frozen=True, tag=True):
+    shard: int
+
+
+class LinkRefused(msgspec.Struct, frozen=True, tag=True):
+    code: str
+    text: str
+
+
+class Versions(msgspec.Struct, frozen=True, tag=True):
+    known: Annotated[list[Known], Meta(max_length=MAX_LINK_PARTS)]
+
+
+class Push(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """An update just applied. `source` is given only if `previous` is the version just before."""
+
+    object: Key
+    version: int
+    epoch: int
+    payload: bytes | None = None
+    previous: int = -1
+    source: str | None = None
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True):
+    agree: bool
+
+
+class SessionOpened(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The row, in as many messages as it takes; the last one has `more` unset."""
+
+    request: int
+    session: int
+    created: bool = False
+    registered: Annotated[list[Registered], Meta(max_length=MAX_LINK_PARTS)] = []
+    more: bool = False
+
+
+class RowWritten(msgspec.Struct, frozen=True, tag=True):
+    request: int
+
+
+class RowRefused(msgspec.Struct, frozen=True, tag=True):
+    client: ClientId
+    session: int
+    code: str
+
+
+class Superseded(msgspec.Struct, frozen=True, tag=True):
+    """A newer session of this client was opened; tell the older one and close it."""
+
+    client: ClientId
+    session: int
+
+
+ToShard = LinkHello | Interest | Ping | OpenSession | WriteRow | CloseSession
+FromShard = (
+    Welcome
+    | LinkRefused
+    | Versions
+    | Push
+    | Pong
+    | SessionOpened
+    | RowWritten
+    | RowRefused
+    | Superseded
+)
