@@ -15,7 +15,7 @@ compaction, so that the waiting happens here, where others can run.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final, cast
@@ -117,9 +117,11 @@ class RocksStore:
     def _settle(self, batch: Batch) -> tuple[_Changes, list[bytes]]:
         """What the batch comes to: the keys that change, and large rows that go before that."""
         keys = [_key(put.row, put.column) for put in batch if type(put) is Put]
-        current: _Changes = dict(zip(keys, self._get(keys), strict=True))
+        # Asked for and written in their order, neighbours are still in the processor's cache.
+        ordered = sorted(set(keys))
+        current: _Changes = dict(zip(ordered, self._get(ordered), strict=True))
         put_keys = _by_row(batch, keys) if len(keys) < len(batch) else {}
-        changes: _Changes = {}
+        changed: set[bytes] = set()
         large_rows: list[bytes] = []
         next_key = iter(keys).__next__
         for operation in batch:
@@ -128,19 +130,22 @@ class RocksStore:
                 stored = _stamp(operation.timestamp) + operation.value
                 before = current[key]
                 if before is None or before[:_STAMP_BYTES] <= stored[:_STAMP_BYTES]:
-                    current[key] = changes[key] = stored
+                    current[key] = stored
+                    changed.add(key)
             elif type(operation) is DeleteCell:
                 key = _key(operation.row, operation.column)
-                current[key] = changes[key] = None
+                current[key] = None
+                changed.add(key)
             else:
                 row = operation.row
                 doomed = [key for key, _ in islice(self._items_of(row), _FEW_CELLS + 1)]
                 if len(doomed) > _FEW_CELLS:
                     large_rows.append(row)
                     doomed.clear()
-                for key in chain(doomed, put_keys.get(row, ())):
-                    current[key] = changes[key] = None
-        return changes, large_rows
+                doomed.extend(put_keys.get(row, ()))
+                current.update(dict.fromkeys(doomed))
+                changed.update(doomed)
+        return {key: current[key] for key in current if key in changed}, large_rows
 
     def _commit(self, changes: _Changes, large_rows: list[bytes]) -> None:
         give_up = time.monotonic() + _STALL_LIMIT_S
@@ -214,9 +219,7 @@ def _write_batch(changes: _Changes, large_rows: list[bytes]) -> WriteBatch:
     batch = WriteBatch(raw_mode=True)
     for row in large_rows:
         batch.delete_range(_start_of(row), _escaped(row) + _AFTER_ROW)
-    # In the order of the keys, neighbours in the memtable are still in the processor's cache.
-    for key in sorted(changes):
-        stored = changes[key]
+    for key, stored in changes.items():
         if stored is None:
             batch.delete(key)
         else:
