@@ -10,9 +10,10 @@ import errno
 import os
 from typing import Literal, TypeVar
 
-Fate = Literal["lost", "torn", "kept", "reordered"]
-"""What a power cut does to the changes since the last sync: none of them survives; all but a part
-of the last; all; only the last."""
+Fate = Literal["lost", "torn", "zeroed", "kept", "reordered"]
+"""What a power cut does to the changes since the last sync. lost: none of them survives. torn: all
+but the second half of the last. zeroed: the same, but the file has its full length, with zeros in
+it. kept: all. reordered: only the last. (Names are never halved: torn and zeroed lose the last.)"""
 
 Operation = Literal["create", "open", "write", "sync", "rename", "remove", "sync_directory"]
 
@@ -33,20 +34,22 @@ class _Inode:
     def settle(self, fate: Fate) -> None:
         for position, data in _survivors(self.pending, fate):
             _put(self.durable, data, position)
-        if fate == "torn" and self.pending:
+        if fate in ("torn", "zeroed") and self.pending:
             position, data = self.pending[-1]
-            _put(self.durable, data[: len(data) // 2], position)
+            half = data[: len(data) // 2]
+            _put(self.durable, half if fate == "torn" else half.ljust(len(data), b"\0"), position)
         self.data = bytearray(self.durable)
         self.pending.clear()
         self.locked = False
 
 
 class _Fault:
-    __slots__ = ("error", "left")
+    __slots__ = ("error", "left", "passes")
 
-    def __init__(self, error: int, left: int | None) -> None:
+    def __init__(self, error: int, left: int | None, passes: int) -> None:
         self.error = error
         self.left = left
+        self.passes = passes
 
 
 class SimulatedDisk:
@@ -68,9 +71,9 @@ class SimulatedDisk:
 
     # What tests do to it.
 
-    def fail(self, operation: Operation, error: int, times: int | None = 1) -> None:
-        """The next calls fail; `times=None`: all of them, until `heal`."""
-        self._faults[operation] = _Fault(error, times)
+    def fail(self, operation: Operation, error: int, times: int | None = 1, after: int = 0) -> None:
+        """`after` calls pass, the next ones fail; `times=None`: all of them, until `heal`."""
+        self._faults[operation] = _Fault(error, times, after)
 
     def heal(self) -> None:
         self._faults.clear()
@@ -179,10 +182,14 @@ class SimulatedDisk:
         self._check(operation)
 
     def _check(self, operation: Operation) -> None:
-        if operation in ("create", "open") and self.open_files == self.max_open:
+        full = self.max_open is not None and self.open_files >= self.max_open
+        if full and operation in ("create", "open"):
             raise OSError(errno.EMFILE, "too many open files")
         fault = self._faults.get(operation)
         if fault is None or fault.left == 0:
+            return
+        if fault.passes:
+            fault.passes -= 1
             return
         if fault.left is not None:
             fault.left -= 1
@@ -243,7 +250,15 @@ T = TypeVar("T")
 
 
 def _survivors(pending: list[T], fate: Fate) -> list[T]:
-    return {"lost": [], "torn": pending[:-1], "kept": pending, "reordered": pending[-1:]}[fate]
+    match fate:
+        case "lost":
+            return []
+        case "torn" | "zeroed":
+            return pending[:-1]
+        case "kept":
+            return pending
+        case "reordered":
+            return pending[-1:]
 
 
 def _put(content: bytearray, data: bytes, position: int) -> None:

@@ -1,5 +1,6 @@
 """The power fails at every single step of a feed's life, in every way the disk can take it."""
 
+import itertools
 from typing import get_args
 
 import pytest
@@ -12,6 +13,7 @@ from roskva.model import Update
 from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk
 
 FATES: tuple[Fate, ...] = get_args(Fate)
+FATES_OF_NAMES = [fate for fate in FATES if fate != "zeroed"]
 CONFIG = LogConfig(segment_bytes=1500, retention=Retention(max_age_us=None, max_bytes=3500))
 
 
@@ -99,7 +101,7 @@ def live_until(step: int) -> Life:
     return life
 
 
-@pytest.mark.parametrize("names", FATES)
+@pytest.mark.parametrize("names", FATES_OF_NAMES)
 @pytest.mark.parametrize("data", FATES)
 def test_a_power_cut_at_any_step_loses_nothing_acknowledged(data: Fate, names: Fate) -> None:
     for step in range(steps_of_a_life()):
@@ -113,29 +115,38 @@ def test_a_power_cut_at_any_step_loses_nothing_acknowledged(data: Fate, names: F
         life.check(log)
 
 
-def test_a_second_power_cut_during_recovery_loses_nothing_either() -> None:
+@pytest.mark.parametrize("second", [("lost", "kept"), ("reordered", "torn")])
+def test_a_second_power_cut_during_recovery_loses_nothing_either(second: tuple[Fate, Fate]) -> None:
     for step in range(0, steps_of_a_life(), 3):
-        recovered_at = 0
-        while survive_two_cuts(step, recovered_at):
-            recovered_at += 1
-        assert recovered_at > 3
+        survive_cuts_all_through_recovery(step, ("torn", "kept"), second)
 
 
-def survive_two_cuts(step: int, recovery_step: int) -> bool:
-    """False once recovery has fewer steps than that."""
-    life = live_until(step)
-    life.disk.crash("torn", "kept")
-    life.disk.cut_before_step = life.disk.steps + recovery_step
-    try:
-        open_log(life.disk, "feed", CONFIG)
-        cut = False
-    except PowerCut:
-        cut = True
-    life.disk.crash("reordered", "torn")
-    log = open_log(life.disk, "feed", CONFIG)
-    life.check(log)
-    life.publish(log, 1)
-    return cut
+@pytest.mark.verify
+@pytest.mark.parametrize("first", list(itertools.product(FATES, FATES_OF_NAMES)))
+def test_any_two_power_cuts_in_a_row_lose_nothing(first: tuple[Fate, Fate]) -> None:
+    for second in itertools.product(FATES, FATES_OF_NAMES):
+        for step in range(steps_of_a_life()):
+            survive_cuts_all_through_recovery(step, first, second)
+
+
+def survive_cuts_all_through_recovery(
+    step: int, first: tuple[Fate, Fate], second: tuple[Fate, Fate]
+) -> None:
+    for recovery_step in itertools.count():
+        life = live_until(step)
+        life.disk.crash(*first)
+        life.disk.cut_before_step = life.disk.steps + recovery_step
+        try:
+            open_log(life.disk, "feed", CONFIG)
+            recovered = True
+        except PowerCut:
+            recovered = False
+        life.disk.crash(*second)
+        log = open_log(life.disk, "feed", CONFIG)
+        life.check(log)
+        life.publish(log, 1)
+        if recovered:
+            return
 
 
 def test_the_life_that_is_cut_short_contains_everything() -> None:
