@@ -64,10 +64,12 @@ def test_a_write_that_fails_changes_nothing_and_the_next_succeeds() -> None:
 
 def test_after_a_sync_that_failed_a_crash_still_loses() -> None:
     store = MemoryStore()
-    store.write([put(b"a")])
-    store.failing_writes = 1
+    store.failing_syncs = 2
+    with pytest.raises(StorageUnavailable):
+        store.write([put(b"a")], sync=True)
     with pytest.raises(StorageUnavailable):
         store.sync()
+    assert values(store) == {b"a": b""}
     store.crash()
     assert values(store) == {}
 

@@ -17,7 +17,8 @@ batches and drops the others: never one without those before it, never half of o
 **One owner.** A store belongs to one thread of one process. It compares timestamps by reading
 before it writes, which is right only because nobody writes in between.
 
-What fails for now raises `StorageUnavailable`, and then nothing of that batch is applied.
+What fails for now raises `StorageUnavailable`. A batch that could not be written has changed
+nothing; after a sync that failed nobody knows what a power cut would leave.
 """
 
 from collections.abc import Iterator, Sequence

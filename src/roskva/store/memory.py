@@ -33,7 +33,7 @@ _Undo = list[tuple[bytes, bytes, Cell | None]]
 
 
 class MemoryStore:
-    __slots__ = ("_rows", "_unsynced", "failing_writes", "refused_prefixes")
+    __slots__ = ("_rows", "_unsynced", "failing_syncs", "failing_writes", "refused_prefixes")
 
     def __init__(self, rows: Snapshot | None = None) -> None:
         self._rows: dict[bytes, Row] = _copy(rows or {})
@@ -41,7 +41,9 @@ class MemoryStore:
         self.refused_prefixes: tuple[bytes, ...] = ()
         """Rows that start with one of these can be neither read nor written for now."""
         self.failing_writes = 0
-        """So many of the next writes and syncs fail."""
+        """So many of the next writes fail and change nothing."""
+        self.failing_syncs = 0
+        """So many of the next syncs fail: what was written stays visible, and can be lost."""
 
     # The store
 
@@ -49,16 +51,20 @@ class MemoryStore:
         check_batch(batch)
         for operation in batch:
             self._admit(operation.row)
-        self._fail_if_told()
+        if self.failing_writes:
+            self.failing_writes -= 1
+            raise StorageUnavailable("the write failed")
         undo: _Undo = []
         for operation in batch:
             self._apply(operation, undo)
         self._unsynced.append(undo)
         if sync:
-            self._unsynced.clear()
+            self.sync()
 
     def sync(self) -> None:
-        self._fail_if_told()
+        if self.failing_syncs:
+            self.failing_syncs -= 1
+            raise StorageUnavailable("the sync failed")
         self._unsynced.clear()
 
     def read(self, row: bytes) -> Row:
@@ -139,11 +145,6 @@ class MemoryStore:
     def _admit(self, row: bytes) -> None:
         if row.startswith(self.refused_prefixes):
             raise StorageUnavailable("this row cannot be reached for now")
-
-    def _fail_if_told(self) -> None:
-        if self.failing_writes:
-            self.failing_writes -= 1
-            raise StorageUnavailable("the write failed")
 
 
 def open_checkpoint(directory: Path) -> MemoryStore:

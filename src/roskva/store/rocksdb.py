@@ -14,7 +14,7 @@ compaction, so that the waiting happens here, where others can run.
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from struct import Struct
@@ -25,6 +25,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    DbClosedError,
     DBCompressionType,
     Options,
     Rdict,
@@ -109,7 +110,7 @@ class RocksStore:
             Checkpoint(self._db).create_checkpoint(str(directory))
 
     def close(self) -> None:
-        with _translated():
+        with suppress(DbClosedError), _translated():
             self._db.close()
 
     # Inside
@@ -275,7 +276,7 @@ def _translated() -> Iterator[None]:
     """RocksDB's errors are bare exceptions with a sentence; make them ours."""
     try:
         yield
-    except RoskvaError:
+    except (RoskvaError, DbClosedError):
         raise
     except Exception as error:
         if str(error).startswith("Corruption"):
