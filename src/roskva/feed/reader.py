@@ -119,8 +119,7 @@ class LogReader:
         frame = frame_at(view.content, self._cursor, self._lineage)
         if frame is None or not frame.first <= wanted <= frame.last:
             frame = next_frame(view.content, FRAMES_AT, self._lineage, wanted)
-        # Beyond what the segment owns lie only frames of a writer that had lost.
-        return frame if frame is not None and frame.last <= view.last else None
+        return frame
 
     def _end(self) -> int:
         return self._newest.last if self._newest else START

@@ -15,23 +15,29 @@ import pyarrow as pa
 from roskva.disk import Disk, File
 from roskva.errors import Damaged
 from roskva.feed.frame import encode, next_frame, rows_in
-from roskva.feed.reader import View, map_segment
+from roskva.feed.reader import map_segment
 from roskva.feed.segment import FRAMES_AT, End, Segment, encode_end, encode_header
 
 ROWS_PER_FRAME = 4096
-_SYNC_EVERY_BYTES = 4 << 20  # one sync of a whole segment would hold up the commits beside it
+_FRAMES_PER_SLICE = 200  # about a millisecond: commits wait behind a slice
+_SYNC_EVERY_BYTES = 4 << 20  # and behind a sync
 
 
 def rewrite(
     disk: Disk, segment: Segment, lineage: int, may_replace: Callable[[], None]
 ) -> Generator[None]:
-    """Pauses after every frame. Raises Damaged, changing nothing, if a row cannot be read."""
+    """In slices. Raises Damaged, and changes nothing, if a row cannot be read."""
     temporary = segment.path + ".rewrite.tmp"
     with suppress(FileNotFoundError):
         disk.remove(temporary)
     file = disk.create(temporary)
     try:
-        yield from _write(file, map_segment(disk, segment), lineage)
+        output = _Output(file, lineage, segment)
+        for number, (appended_at, rows) in enumerate(_batches(disk, segment, lineage), 1):
+            output.add(appended_at, rows)
+            if number % _FRAMES_PER_SLICE == 0:
+                yield
+        output.finish()
         may_replace()
         disk.rename(temporary, segment.path)
     except BaseException:
@@ -43,45 +49,56 @@ def rewrite(
     disk.sync_directory(segment.path.rpartition("/")[0])
 
 
-def _write(file: File, view: View, lineage: int) -> Iterator[None]:
-    segment, position, synced = view.segment, FRAMES_AT, 0
-    first = segment.first
-    for appended_at, rows in _large_batches(view, lineage):
-        frame = encode(lineage, first, appended_at, rows)
-        file.write_at(frame, position)
-        position += len(frame)
-        first += rows.num_rows
-        if position - synced > _SYNC_EVERY_BYTES:
-            file.sync()
-            synced = position
-        yield
-    header = msgspec.structs.replace(segment.header, rewritten=True)
-    end = End(view.last, position, closed=True)
-    file.write_at(encode_header(header) + encode_end(end), 0)
-    file.sync()
+class _Output:
+    """Gathers rows until they fill a frame."""
+
+    def __init__(self, file: File, lineage: int, segment: Segment) -> None:
+        self._file = file
+        self._lineage = lineage
+        self._segment = segment
+        self._next = segment.first
+        self._position = FRAMES_AT
+        self._synced = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._appended_at = 0
+
+    def add(self, appended_at: int, rows: pa.RecordBatch) -> None:
+        if self._waiting_rows + rows.num_rows > ROWS_PER_FRAME:
+            self._flush()
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self._appended_at = appended_at
+
+    def finish(self) -> None:
+        self._flush()
+        header = msgspec.structs.replace(self._segment.header, rewritten=True)
+        end = End(self._next - 1, self._position, closed=True)
+        self._file.write_at(encode_header(header) + encode_end(end), 0)
+        self._file.sync()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        rows = _joined(self._waiting)
+        frame = encode(self._lineage, self._next, self._appended_at, rows)
+        self._file.write_at(frame, self._position)
+        self._position += len(frame)
+        self._next += rows.num_rows
+        self._waiting, self._waiting_rows = [], 0
+        if self._position - self._synced > _SYNC_EVERY_BYTES:
+            self._file.sync()
+            self._synced = self._position
 
 
-def _large_batches(view: View, lineage: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    waiting: list[pa.RecordBatch] = []
-    count = newest = 0
-    for appended_at, rows in _batches(view, lineage):
-        if count + rows.num_rows > ROWS_PER_FRAME and waiting:
-            yield newest, _joined(waiting)
-            waiting, count = [], 0
-        waiting.append(rows)
-        count += rows.num_rows
-        newest = appended_at
-    if waiting:
-        yield newest, _joined(waiting)
-
-
-def _batches(view: View, lineage: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    position, wanted = FRAMES_AT, view.segment.first
+def _batches(disk: Disk, segment: Segment, lineage: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    view = map_segment(disk, segment)
+    position, wanted = FRAMES_AT, segment.first
     while wanted <= view.last:
         frame = next_frame(view.content, position, lineage, wanted)
         rows = frame and rows_in(view.content, frame)
         if frame is None or rows is None or frame.first != wanted:
-            raise Damaged(f"{view.segment.path}: offset {wanted} cannot be read")
+            raise Damaged(f"{segment.path}: offset {wanted} cannot be read")
         yield frame.appended_at, rows
         position, wanted = frame.end, frame.last + 1
 

@@ -1,0 +1,123 @@
+"""The feed on this machine's disk: appending with a sync per group, and reading back into Arrow."""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+
+from benchmarks.result import Result
+from roskva.disk import RealDisk
+from roskva.feed.base import START, Batch, Marker
+from roskva.feed.commit import GroupCommit
+from roskva.feed.log import Log, LogConfig
+from roskva.feed.reader import LogReader
+from roskva.feed.retention import Retention
+from roskva.model import Update
+
+DISK = RealDisk()
+SECONDS = 2.0
+BATCH = 100
+ROWS_TO_READ = 2_000_000
+KEEP_ALL = LogConfig(retention=Retention(max_age_us=None))
+
+
+def run() -> list[Result]:
+    with tempfile.TemporaryDirectory(prefix="roskva-bench-") as directory:
+        sync_us = time_of_a_sync_us(directory)
+        alone = asyncio.run(appended_per_s(f"{directory}/alone", publisher_of_batches, 1))
+        batches = asyncio.run(appended_per_s(f"{directory}/batches", publisher_of_batches, 10))
+        singles = asyncio.run(appended_per_s(f"{directory}/singles", publisher_of_singles, 100))
+        fresh = read_per_s(f"{directory}/singles")
+        sealed, megabytes = sealed_read_per_s(f"{directory}/sealed")
+    note = f"one fdatasync: {sync_us:,.0f} µs"
+    return [
+        Result("append, one publisher of batches of 100", alone, "updates/s", better="higher"),
+        Result(
+            "append, 10 publishers of batches of 100", batches, "updates/s", 150_000, "higher", note
+        ),
+        Result("append, 100 publishers of one", singles, "updates/s", 20_000, "higher", note),
+        Result("read, sealed", sealed, "updates/s", 10e6, "higher", f"{megabytes:,.0f} MB/s"),
+        Result("read, as written by 100 publishers of one", fresh, "updates/s", better="higher"),
+    ]
+
+
+def time_of_a_sync_us(directory: str) -> float:
+    fd = os.open(f"{directory}/sync", os.O_RDWR | os.O_CREAT)
+    try:
+        times = []
+        for i in range(200):
+            os.pwrite(fd, bytes(4096), i * 4096)
+            started = time.perf_counter()
+            os.fdatasync(fd)
+            times.append(time.perf_counter() - started)
+        return sorted(times)[len(times) // 2] * 1e6
+    finally:
+        os.close(fd)
+
+
+def new_log(directory: str) -> Log:
+    return Log.open(DISK, directory, lineage=1, now_us=0, config=KEEP_ALL)
+
+
+def some_updates(count: int) -> list[Update]:
+    return [Update(f"bench/object-{i}", i, published_at=i) for i in range(count)]
+
+
+Publisher = Callable[[GroupCommit, float], Awaitable[int]]
+
+
+async def appended_per_s(directory: str, publisher: Publisher, publishers: int) -> float:
+    feed = GroupCommit(new_log(directory))
+    started = time.perf_counter()
+    counts = await asyncio.gather(*(publisher(feed, started + SECONDS) for _ in range(publishers)))
+    elapsed = time.perf_counter() - started
+    await feed.close()
+    return sum(counts) / elapsed
+
+
+async def publisher_of_batches(feed: GroupCommit, until: float) -> int:
+    updates, count = some_updates(BATCH), 0
+    while time.perf_counter() < until:
+        await feed.publish(updates)
+        count += BATCH
+    return count
+
+
+async def publisher_of_singles(feed: GroupCommit, until: float) -> int:
+    updates, count = some_updates(1), 0
+    while time.perf_counter() < until:
+        await feed.publish(updates)
+        count += 1
+    return count
+
+
+def read_per_s(directory: str) -> float:
+    rows, _, elapsed = read_all(directory)
+    return rows / elapsed
+
+
+def sealed_read_per_s(directory: str) -> tuple[float, float]:
+    log = new_log(directory)
+    for i in range(ROWS_TO_READ // BATCH // 10):
+        log.append(some_updates(BATCH * 10))
+        log.commit(i)
+    log.close()
+    log = new_log(directory)  # so that every segment with rows is a finished one
+    while log.tidy(0):
+        pass
+    log.close()
+    rows, size, elapsed = min((read_all(directory) for _ in range(3)), key=lambda run: run[2])
+    return rows / elapsed, size / elapsed / 1e6
+
+
+def read_all(directory: str) -> tuple[int, int, float]:
+    """Rows, bytes, seconds."""
+    started = time.perf_counter()
+    reader = LogReader(DISK, directory)
+    marker, rows, size = Marker(reader.lineage, START), 0, 0
+    while isinstance(answer := reader.read(marker), Batch):
+        rows += answer.rows.num_rows
+        size += answer.rows.nbytes
+        marker = Marker(reader.lineage, answer.last)
+    return rows, size, time.perf_counter() - started
