@@ -108,11 +108,11 @@ class Log:
             claim = take_claim(disk, directory, max(used, default=0), takeover)
             try:
                 lineage = _settle_meta(disk, directory, lineage)
-                history, strays = chain(load(disk, directory, disk.list(directory), lineage))
+                history, _ = _segments(disk, directory, lineage)
                 recovered = _recover(disk, directory, history, lineage)
                 log = cls(disk, directory, claim, lineage, recovered, config or LogConfig())
                 log._start_segment(recovered.next, now_us)
-                log._clear_away(strays)
+                log._clear_away()
             except BaseException:
                 claim.release()
                 raise
@@ -228,18 +228,16 @@ class Log:
             self._active.close()
             self._active = None
 
-    def _clear_away(self, strays: Sequence[Segment]) -> None:
-        """Only after the segment that makes them strays is durable."""
+    def _clear_away(self) -> None:
+        """What is no part of the history, now that the segment that decides it is durable."""
         for name in self._disk.list(self._directory):
             if name.endswith(".tmp"):
                 self._disk.remove(f"{self._directory}/{name}")
-        for stray in strays:
+        for stray in _segments(self._disk, self._directory, self._lineage)[1]:
             self._disk.remove(stray.path)
 
     def _tidy(self, now_us: int) -> Generator[None]:
-        history, _ = chain(
-            load(self._disk, self._directory, self._disk.list(self._directory), self._lineage)
-        )
+        history, _ = _segments(self._disk, self._directory, self._lineage)
         sizes = [self._disk.size(segment.path) for segment in history]
         gone = expired(history, sizes, self._slowest(), self._config.retention, now_us)
         for segment in history[:gone]:
@@ -260,6 +258,10 @@ class Log:
         sound, damaged = read_markers(self._disk, self._directory)
         offsets = [m.offset for m in sound.values() if m.lineage == self._lineage]
         return START if damaged else min(offsets, default=None)
+
+
+def _segments(disk: Disk, directory: str, lineage: int) -> tuple[list[Segment], list[Segment]]:
+    return chain(load(disk, directory, disk.list(directory), lineage))
 
 
 def _settle_meta(disk: Disk, directory: str, lineage: int) -> int:
