@@ -1,0 +1,1 @@
+"""A running node: its data directory, and what it serves."""
