@@ -1,0 +1,84 @@
+"""Directories made by earlier versions open for ever. They are copied first, and never changed."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.golden import make
+
+from roskva.core.effects import ClientRow, ObjectRow, PutObject, PutShard
+from roskva.disk import RealDisk
+from roskva.feed.base import START, Batch, Marker
+from roskva.feed.check import verify
+from roskva.feed.log import Log
+from roskva.feed.reader import LogReader
+from roskva.model import Update
+from roskva.server.shard import DataDirectory, OwnedShard
+from roskva.store import rows
+from roskva.store.base import Store
+from roskva.store.rocksdb import RocksStore
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(params=["v1"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> DataDirectory:
+    shutil.copytree(GOLDEN / request.param, tmp_path / "data")
+    return DataDirectory.open_or_create(tmp_path / "data", make.SHARDS)
+
+
+def test_every_row_of_a_golden_directory_is_as_it_was_written(data: DataDirectory) -> None:
+    for number in range(make.SHARDS):
+        with data.own(number) as shard:
+            store = RocksStore(shard.store_path)
+            check_rows(store)
+            check_goes_on(store)
+            store.close()
+
+
+def check_rows(store: Store) -> None:
+    keys = list(make.OBJECTS)
+    assert rows.object_rows(keys, store.read_cells(rows.object_cells(keys))) == make.OBJECTS
+    expected = ClientRow(make.BOOT << 32, "app-1", make.REGISTERED)
+    assert rows.client_row(store.read(rows.client_key(make.CLIENT))) == expected
+    shard_row = store.read(rows.SHARD_ROW)
+    assert rows.shard_row(shard_row) == PutShard(make.EPOCH, make.LINEAGE, len(make.UPDATES))
+    assert rows.boot_of(shard_row) == make.BOOT
+    assert len(list(store.scan())) == len(keys) + 2
+
+
+def check_goes_on(store: Store) -> None:
+    key = "contacts/alice"
+    before = make.OBJECTS[key]
+    for batch in rows.batches([PutObject(key, ObjectRow(before.version - 1))]):
+        store.write(batch, sync=True)
+    assert rows.object_rows([key], store.read_cells(rows.object_cells([key]))) == {key: before}
+
+
+def test_every_update_of_a_golden_feed_can_be_read_and_more_appended(data: DataDirectory) -> None:
+    for number in range(make.SHARDS):
+        with data.own(number) as shard:
+            assert updates_in(shard) == make.UPDATES
+            problems = verify(RealDisk(), str(shard.feed_path))
+            assert [checked.problems for checked in problems if checked.problems] == []
+            append(shard, Update("contacts/alice", 42))
+            assert updates_in(shard) == [*make.UPDATES, Update("contacts/alice", 42)]
+
+
+def updates_in(shard: OwnedShard) -> list[Update]:
+    reader = LogReader(RealDisk(), str(shard.feed_path))
+    assert reader.lineage == make.LINEAGE
+    found: list[Update] = []
+    after = START
+    while isinstance(batch := reader.read(Marker(make.LINEAGE, after)), Batch):
+        found += batch.updates()
+        after = batch.last
+    return found
+
+
+def append(shard: OwnedShard, update: Update) -> None:
+    log = Log.open(RealDisk(), str(shard.feed_path), lineage=1, now_us=make.NOW_US)
+    assert log.markers() == {"bridge": make.MARKER}
+    log.append([update])
+    log.commit(make.NOW_US)
+    log.close()
