@@ -1,0 +1,247 @@
+"""`roskva feed`: look into the feed, check it, mend it."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.table import Table
+
+from roskva.disk import RealDisk
+from roskva.errors import BadConfig, BadInput, RoskvaError
+from roskva.feed.base import Batch, FeedReader, Foreign, Idle, Locked, Marker, Missing
+from roskva.feed.check import Checked, repair, verify
+from roskva.feed.claim import is_claimed
+from roskva.feed.follow import wait_for_growth
+from roskva.feed.reader import LogReader
+from roskva.feed.record import MARKERS, read_markers
+
+DAMAGED = 1
+BAD_INPUT = 2
+TORN_TAIL = 3
+WRITER_ALIVE = 4
+UNAVAILABLE = 5
+
+_LOOK_AGAIN_S = 0.5
+
+app = typer.Typer(
+    help="Look into the feed, check it, mend it.",
+    epilog="Exit codes: 0 all is well, 1 damage was found, 2 bad input, 3 a torn tail and nothing "
+    "worse, 4 a writer is alive, 5 the disk refuses.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Where = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", help="A data directory, one of its shards, or a feed.", show_default=False
+    ),
+]
+
+
+class Row(msgspec.Struct):
+    """One line of `cat --json`."""
+
+    offset: int
+    object: str
+    version: int
+    source: str | None
+    payload: bytes | None
+    published_at: int
+    reset: bool
+    appended_at: int
+
+
+@app.command("ls", epilog="Example: roskva feed ls data/")
+def list_feeds(where: Where) -> None:
+    """List segments and markers."""
+    console = Console()
+    with sentences():
+        for directory in feeds_in(where):
+            console.print(f"[bold]{directory}[/]")
+            show_feed(console, str(directory))
+
+
+@app.command(
+    epilog="Examples: roskva feed cat data/shard-00 --from 1000\n\n"
+    "roskva feed cat data/shard-00 --follow --json | jq .version"
+)
+def cat(
+    where: Where,
+    start: Annotated[
+        int | None, typer.Option("--from", min=1, help="Begin at this offset.", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+) -> None:
+    """Print updates, one per line. Ranges that cannot be read are named on stderr (exit code 1)."""
+    with sentences():
+        reader = LogReader(RealDisk(), str(the_feed_in(where)))
+        after = max(start or 1, reader.start()) - 1
+        if start is not None and after >= start:
+            complain(f"offsets {start} to {after} are gone: retention has passed them")
+        try:
+            damaged = print_updates(reader, after, follow, json)
+        except KeyboardInterrupt:
+            return
+    raise typer.Exit(DAMAGED if damaged else 0)
+
+
+@app.command("verify", epilog="Example: roskva feed verify data/ && echo sound")
+def verify_feeds(where: Where) -> None:
+    """Check every frame, marker and header; name what is damaged. Safe beside a running server."""
+    worst = 0
+    with sentences():
+        for directory in feeds_in(where):
+            worst = max(worst, verify_feed(directory), key=[0, TORN_TAIL, DAMAGED].index)
+    raise typer.Exit(worst)
+
+
+@app.command("repair", epilog="Example: roskva feed repair data/shard-00")
+def repair_feeds(where: Where) -> None:
+    """Cut a torn tail and restore what is kept twice. No readable frame is ever deleted.
+
+    Refuses while a writer is alive. What stays damaged is named, and the exit code is then 1.
+    """
+    worst = 0
+    with sentences():
+        for directory in feeds_in(where):
+            done = repair(RealDisk(), str(directory), time.time_ns() // 1000)
+            for sentence in done or ["nothing to repair"]:
+                print(f"{directory}: {sentence}")
+            worst = max(worst, verify_feed(directory))
+    raise typer.Exit(worst)
+
+
+def feeds_in(where: Path) -> list[Path]:
+    if (where / MARKERS).is_dir():
+        return [where]
+    found = sorted(path.parent for path in where.glob(f"feed/{MARKERS}"))
+    found += sorted(path.parent for path in where.glob(f"shard-*/feed/{MARKERS}"))
+    if not found:
+        raise BadInput(f"there is no feed in {where}")
+    return found
+
+
+def the_feed_in(where: Path) -> Path:
+    found = feeds_in(where)
+    if len(found) > 1:
+        raise BadInput(f"{where} has {len(found)} feeds; name one of them, such as {found[0]}")
+    return found[0]
+
+
+def show_feed(console: Console, directory: str) -> None:
+    disk = RealDisk()
+    reader = LogReader(disk, directory)
+    writer = "a writer is alive" if is_claimed(disk, directory) else "no writer"
+    console.print(
+        f"lineage {reader.lineage:016x}, offsets {reader.start()} to {reader.end()}, {writer}"
+    )
+    table = Table("first", "last", "bytes", "writer", "rewritten", box=None, header_style="dim")
+    for segment in reader.segments():
+        last = reader.end() if segment.last is None else segment.last
+        size = f"{disk.size(segment.path):,}"
+        rewritten = "yes" if segment.header.rewritten else ""
+        table.add_row(str(segment.first), str(last), size, str(segment.header.writer), rewritten)
+    console.print(table)
+    markers, damaged = read_markers(disk, directory)
+    for name, marker in markers.items():
+        console.print(f"marker {name}: {marker.offset}", highlight=False)
+    for name in damaged:
+        console.print(f"marker {name}: damaged", style="red")
+
+
+def print_updates(reader: FeedReader, after: int, follow: bool, json: bool) -> bool:
+    """Whether something was damaged."""
+    damaged = False
+    while True:
+        match reader.read(Marker(reader.lineage, after)):
+            case Batch() as batch:
+                print_batch(batch, json)
+                after = batch.last
+            case Missing(first=first, last=after):
+                complain(f"offsets {first} to {after} cannot be read")
+                damaged = True
+            case Foreign(last=last):
+                raise BadInput(f"the feed ends at offset {last}")
+            case Idle(last=after):
+                sys.stdout.flush()
+                if not follow:
+                    return damaged
+                while not wait_for_growth(reader, after, _LOOK_AGAIN_S):
+                    pass
+
+
+def print_batch(batch: Batch, json: bool) -> None:
+    rows = zip(range(batch.base, batch.last + 1), batch.updates(), strict=True)
+    for offset, update in rows:
+        if json:
+            row = Row(
+                offset=offset, appended_at=batch.appended_at, **msgspec.structs.asdict(update)
+            )
+            print(msgspec.json.encode(row).decode())
+        else:
+            version = f"reset {update.version}" if update.reset else str(update.version)
+            payload = "" if update.payload is None else repr(update.payload)[1:]
+            print(offset, update.object, version, update.source or "-", payload, sep="\t")
+
+
+def verify_feed(directory: Path) -> int:
+    checked = list(with_progress(directory))
+    problems = [problem for file in checked for problem in file.problems]
+    for problem in problems:
+        kind = "torn tail" if problem.torn_tail else "damaged"
+        print(f"{directory}/{problem.file}: {kind}: {problem.what}")
+    frames, updates = sum(file.frames for file in checked), sum(file.updates for file in checked)
+    print(f"{directory}: {updates} updates in {frames} sound frames, {len(problems)} problems")
+    if not problems:
+        return 0
+    return TORN_TAIL if all(problem.torn_tail for problem in problems) else DAMAGED
+
+
+def with_progress(directory: Path) -> Iterator[Checked]:
+    console = Console(stderr=True)
+    columns = TextColumn("checking"), BarColumn(), DownloadColumn()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        total = sum(path.stat().st_size for path in directory.glob("*.log"))
+        task = bar.add_task("checking", total=total)
+        for checked in verify(RealDisk(), str(directory)):
+            bar.advance(task, checked.size)
+            yield checked
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Errors as one sentence and an exit code."""
+    try:
+        yield
+    except RoskvaError as error:
+        complain(str(error))
+        raise typer.Exit(_exit_code(error)) from None
+    except FileNotFoundError as error:
+        complain(f"{error.filename} does not exist")
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def complain(sentence: str) -> None:
+    typer.echo(sentence, err=True)
+
+
+def _exit_code(error: RoskvaError) -> int:
+    match error:
+        case Locked():
+            return WRITER_ALIVE
+        case BadInput() | BadConfig():
+            return BAD_INPUT
+        case _ if error.retriable:
+            return UNAVAILABLE
+    return DAMAGED
