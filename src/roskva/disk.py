@@ -83,7 +83,7 @@ class Disk(Protocol):
     def list(self, directory: str) -> list[str]: ...
 
     def make_directory(self, path: str) -> None:
-        """Nothing happens if it exists; its parent must."""
+        """And its parents, as far as they do not exist; durable when it returns."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -168,7 +168,14 @@ class RealDisk:
         return sorted(os.listdir(directory))
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path)
+        if parent:
+            self.make_directory(parent)
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        self.sync_directory(parent)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

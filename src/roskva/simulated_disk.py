@@ -65,7 +65,7 @@ class SimulatedDisk:
         self.open_files = 0
         self._files: dict[str, _Inode] = {}
         self._durable_files: dict[str, _Inode] = {}
-        self._directories = {"", "/"}
+        self._directories = {""}
         self._name_changes: list[tuple[str, dict[str, _Inode | None]]] = []
         self._faults: dict[Operation, _Fault] = {}
 
@@ -139,12 +139,13 @@ class SimulatedDisk:
         return sorted(
             path.rpartition("/")[2]
             for path in (*self._files, *self._directories)
-            if path and _parent(path) == directory and path != directory
+            if path and _parent(path) == directory
         )
 
     def make_directory(self, path: str) -> None:
-        """Directories are durable at once: they are made when a feed is, before it can lose."""
-        self._directories.add(path)
+        while path:
+            self._directories.add(path)
+            path = _parent(path)
 
     def rename(self, source: str, target: str) -> None:
         self._step("rename")
