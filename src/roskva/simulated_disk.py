@@ -12,8 +12,8 @@ from typing import Literal, TypeVar
 
 Fate = Literal["lost", "torn", "zeroed", "kept", "reordered"]
 """What a power cut does to the changes since the last sync. lost: none of them survives. torn: all
-but the second half of the last. zeroed: the same, but the file has its full length, with zeros in
-it. kept: all. reordered: only the last. (Names are never halved: torn and zeroed lose the last.)"""
+but the second half of the last. zeroed: the same, and where the file had grown there are zeros.
+kept: all. reordered: only the last. (Names are never halved: torn and zeroed lose the last one.)"""
 
 Operation = Literal["create", "open", "write", "sync", "rename", "remove", "sync_directory"]
 
@@ -36,8 +36,9 @@ class _Inode:
             _put(self.durable, data, position)
         if fate in ("torn", "zeroed") and self.pending:
             position, data = self.pending[-1]
-            half = data[: len(data) // 2]
-            _put(self.durable, half if fate == "torn" else half.ljust(len(data), b"\0"), position)
+            _put(self.durable, data[: len(data) // 2], position)
+            if fate == "zeroed":
+                self.durable.extend(bytes(max(0, position + len(data) - len(self.durable))))
         self.data = bytearray(self.durable)
         self.pending.clear()
         self.locked = False
