@@ -1,0 +1,114 @@
+"""`roskva backup` and `roskva restore`."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from roskva.errors import BadInput, Damaged, RoskvaError
+from roskva.feed.base import Locked
+from roskva.server.backup import RestoredShard, back_up_stopped, read_manifest
+from roskva.server.backup import restore as restore_backup
+from roskva.server.shard import DataDirectory
+
+DAMAGED = 1
+BAD_INPUT = 2
+IN_USE = 4
+UNAVAILABLE = 5
+
+_EXIT_CODES = "Exit codes: 0 done, 1 damage was found, 2 bad input, 4 in use, 5 the disk refuses."
+
+DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The data directory.")]
+BackupArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The backup.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog=f"Example: roskva backup data/ /mnt/backups/monday\n\n{_EXIT_CODES}",
+    )(backup)
+    app.command(
+        epilog=f"Example: roskva restore /mnt/backups/monday data/\n\n{_EXIT_CODES}",
+    )(restore)
+
+
+def backup(data: DataArgument, target: BackupArgument) -> None:
+    """Copy a data directory, consistently, to an empty or new one."""
+    with sentences(), progress_bar("backing up") as progress:
+        made = back_up_stopped(DataDirectory.open(data), target, time.time_ns() // 1000, progress)
+    size = sum(file.size for file in made.files)
+    print(f"{made.shards} shards, {len(made.files)} files, {size:,} bytes in {target}")
+
+
+def restore(
+    source: BackupArgument,
+    data: DataArgument,
+    nothing_published_since: Annotated[
+        bool,
+        typer.Option(
+            "--nothing-published-since",
+            help="The node was stopped before the backup was made and has not run since: clients "
+            "need not be told to look again.",
+        ),
+    ] = False,
+) -> None:
+    """Make a data directory, empty or new, from a backup; every byte is checked.
+
+    What was published after the backup is gone, so every shard begins a new epoch, and clients are
+    told once, for each object they registered for, to look again.
+    """
+    with sentences():
+        made_at = time.gmtime(read_manifest(source).made_at / 1e6)
+        with progress_bar("restoring") as progress:
+            shards = restore_backup(
+                source,
+                data,
+                nothing_published_since=nothing_published_since,
+                progress=progress,
+            )
+    print(f"{data} is as it was at {time.strftime('%Y-%m-%d %H:%M:%S', made_at)} UTC")
+    for shard in shards:
+        print(sentence_about(shard))
+
+
+def sentence_about(shard: RestoredShard) -> str:
+    parts = [f"shard {shard.number}: {shard.behind:,} updates to catch up with from the feed"]
+    parts += [f"offsets {first} to {last} are damaged" for first, last in shard.unreadable]
+    parts.append("a new epoch" if shard.new_epoch else "its epoch goes on")
+    return "; ".join(parts)
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Errors as one line on stderr and an exit code."""
+    try:
+        yield
+    except (RoskvaError, OSError) as error:
+        typer.echo(f"roskva: {error}", err=True)
+        raise typer.Exit(exit_code(error)) from None
+
+
+def exit_code(error: Exception) -> int:
+    match error:
+        case Damaged():
+            return DAMAGED
+        case Locked():
+            return IN_USE
+        case BadInput():
+            return BAD_INPUT
+        case _:
+            return UNAVAILABLE
+
+
+@contextmanager
+def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    console = Console(stderr=True)
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,300 @@
+"""Backups of a data directory, made while it is in use, and what restoring one means.
+
+A backup is laid out like a data directory, with a `manifest` instead of `meta`: every file, its
+size and its CRC32C. The manifest is written last: a backup without one was never finished.
+
+**Making one.** Per shard the store's checkpoint comes first and the feed is copied after it, so
+that the marker in the store is never ahead of the feed beside it. The feed's files are copied
+newest first: retention takes the oldest, and if it is faster, what is left has no hole. Bytes after
+the last commit may come along half written; the next writer steps over them, as after a crash.
+
+**Restoring one.** What was published after the backup is lost. The feed's copy does not know it: it
+would go on as if nothing had been there, and every client that missed one of those updates would
+believe for ever that it is up to date. So restoring puts down that the history went on for longer
+than it can be read. Whoever catches up from it then finds a range missing, and the shard begins a
+new epoch: clients are told, once, to look again. Only whoever knows that nothing was published
+after the backup (a node that was stopped first, and moves) may leave that out.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+from google_crc32c import extend as crc32c_extend
+from google_crc32c import value as crc32c
+
+from roskva.disk import RealDisk, storage_errors, write_whole
+from roskva.errors import BadConfig, Damaged
+from roskva.feed.base import Batch, Idle, Marker
+from roskva.feed.check import verify
+from roskva.feed.reader import LogReader
+from roskva.feed.record import MARKERS, write_marker, write_record
+from roskva.feed.record import META as FEED_META
+from roskva.feed.segment import parse_name
+from roskva.server.shard import FORMAT, META, DataDirectory, DataMeta, OwnedShard
+from roskva.store import rows
+from roskva.store.rocksdb import RocksStore
+
+MANIFEST: Final = "manifest"
+_LOST_MARKER: Final = "restored"
+_LOST_OFFSETS: Final = 1 << 48
+"""More than any feed can have used between a backup and its end."""
+
+_CHUNK_BYTES: Final = 1 << 20
+_disk = RealDisk()
+
+Checkpoint = Callable[[OwnedShard, Path], None]
+"""Asks the owner of the shard's store for a checkpoint in this directory."""
+
+Progress = Callable[[int, int], None]
+"""Bytes done, bytes known so far."""
+
+
+class BackedUp(msgspec.Struct, frozen=True):
+    path: str
+    size: int
+    crc32c: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    format: int
+    shards: int
+    identity: int
+    made_at: int
+    """Wall-clock microseconds."""
+    files: list[BackedUp]
+
+
+class RestoredShard(msgspec.Struct, frozen=True):
+    number: int
+    behind: int
+    """Offsets between the store's marker and the end of the feed's copy."""
+    new_epoch: bool
+    """Its clients will be told to look again."""
+    unreadable: list[tuple[int, int]]
+    """Ranges of the feed that were damaged already when they were backed up."""
+
+
+def make_backup(
+    data: DataDirectory,
+    owned: Sequence[OwnedShard],
+    checkpoint: Checkpoint,
+    target: Path,
+    now_us: int,
+    progress: Progress = lambda done, total: None,
+) -> Manifest:
+    """`owned`: all shards. Waits for disks: a node that serves calls it on a thread."""
+    with storage_errors(f"backing up {data.path}"), _filling(target):
+        copy = _Copy(target, progress)
+        for shard in owned:
+            _back_up_shard(shard, checkpoint, copy)
+        meta = data.meta
+        manifest = Manifest(FORMAT, meta.shards, meta.identity, now_us, copy.files)
+        copy.sync_directories()
+        write_whole(_disk, str(target / MANIFEST), encode_manifest(manifest))
+    return manifest
+
+
+def back_up_stopped(
+    data: DataDirectory,
+    target: Path,
+    now_us: int,
+    progress: Progress = lambda done, total: None,
+) -> Manifest:
+    """The same where no node is running; `Locked` if one is."""
+
+    def checkpoint(shard: OwnedShard, made: Path) -> None:
+        store = RocksStore(shard.store_path)
+        try:
+            store.checkpoint(made)
+        finally:
+            store.close()
+
+    with ExitStack() as owning:
+        owned = [owning.enter_context(data.own(number)) for number in range(data.meta.shards)]
+        return make_backup(data, owned, checkpoint, target, now_us, progress)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    body = msgspec.json.format(msgspec.json.encode(manifest))
+    return body + b"\n%08x" % crc32c(body)
+
+
+def read_manifest(backup: Path) -> Manifest:
+    try:
+        raw = (backup / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadConfig(f"{backup} is no backup, or one that was never finished") from None
+    body, _, checksum = raw.rpartition(b"\n")
+    if checksum != b"%08x" % crc32c(body):
+        raise Damaged(f"{backup / MANIFEST} is not what was written")
+    found: int = msgspec.json.decode(body)["format"]
+    if found > FORMAT:
+        raise BadConfig(f"{backup} has format {found}; this Roskva reads up to {FORMAT}: update it")
+    return msgspec.json.decode(body, type=Manifest)
+
+
+def restore(
+    backup: Path,
+    target: Path,
+    *,
+    nothing_published_since: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> list[RestoredShard]:
+    manifest = read_manifest(backup)
+    with storage_errors(f"restoring {backup}"), _filling(target):
+        copy = _Copy(target, progress)
+        copy.expect(sum(file.size for file in manifest.files))
+        for file in manifest.files:
+            _restore_file(backup, file, copy)
+        data = DataDirectory(target, DataMeta(FORMAT, manifest.shards, manifest.identity))
+        shards = [
+            _settle_shard(data, number, nothing_published_since)
+            for number in range(manifest.shards)
+        ]
+        copy.sync_directories()
+        # Last: without it nobody takes what is here for a data directory.
+        write_record(_disk, str(target / META), data.meta)
+    return shards
+
+
+# Making
+
+
+def _back_up_shard(shard: OwnedShard, checkpoint: Checkpoint, copy: "_Copy") -> None:
+    place = PurePosixPath(shard.path.name)
+    made = shard.checkpoints_path / "backup"
+    try:
+        # Beside the store it is hard links; only then is it copied, to wherever the backup goes.
+        checkpoint(shard, made)
+        copy.expect(sum(_size(path) for path in (*made.iterdir(), *_segments(shard))))
+        for path in sorted(made.iterdir()):
+            copy.add(path, place / "store" / path.name)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    for path in _feed_records(shard):
+        copy.add(path, place / path.relative_to(shard.path).as_posix())
+    for path in reversed(_segments(shard)):
+        try:
+            copy.add(path, place / "feed" / path.name)
+        except FileNotFoundError:
+            break  # retention was faster, and has taken everything older before it
+    copy.add(shard.path / META, place / META)
+
+
+def _feed_records(shard: OwnedShard) -> list[Path]:
+    """Before the segments, so that no marker is ahead of them."""
+    markers = (path for path in (shard.feed_path / MARKERS).glob("*") if path.suffix != ".tmp")
+    return [path for path in (*markers, shard.feed_path / FEED_META) if path.exists()]
+
+
+def _segments(shard: OwnedShard) -> list[Path]:
+    return sorted(path for path in shard.feed_path.glob("*") if parse_name(path.name))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+# Restoring
+
+
+def _restore_file(backup: Path, file: BackedUp, copy: "_Copy") -> None:
+    place = PurePosixPath(file.path)
+    if place.is_absolute() or ".." in place.parts:
+        raise Damaged(f"the manifest names {file.path}, which is outside of the backup")
+    try:
+        copied = copy.add(backup / place, place)
+    except FileNotFoundError:
+        raise Damaged(f"{backup / place} is missing") from None
+    if copied != file:
+        raise Damaged(f"{backup / place} is not what was backed up")
+
+
+def _settle_shard(data: DataDirectory, number: int, nothing_published_since: bool) -> RestoredShard:
+    feed = data.shard_path(number) / "feed"
+    store = RocksStore(data.shard_path(number) / "store", read_only=True)
+    row = rows.shard_row(store.read(rows.SHARD_ROW))
+    store.close()
+    if not (feed / FEED_META).exists() or row is None:
+        return RestoredShard(number, 0, True, [])
+    (feed / MARKERS).mkdir(exist_ok=True)
+    unreadable = [
+        problem.lost
+        for checked in verify(_disk, str(feed))
+        for problem in checked.problems
+        if problem.lost
+    ]
+    reader = LogReader(_disk, str(feed))
+    covered = isinstance(reader.read(Marker(row.lineage, row.applied)), Batch | Idle)
+    if not nothing_published_since:
+        lost = Marker(reader.lineage, reader.end() + _LOST_OFFSETS)
+        write_marker(_disk, str(feed), _LOST_MARKER, lost)
+    behind = max(0, reader.end() - row.applied) if covered else 0
+    return RestoredShard(number, behind, not (covered and nothing_published_since), unreadable)
+
+
+# Copying
+
+
+class _Copy:
+    """Copies files below one directory, durably, and remembers what they were."""
+
+    def __init__(self, target: Path, progress: Progress) -> None:
+        self.files: list[BackedUp] = []
+        self._target = target
+        self._progress = progress
+        self._done = self._total = 0
+
+    def expect(self, size: int) -> None:
+        self._total += size
+
+    def add(self, source: Path, place: PurePosixPath) -> BackedUp:
+        with source.open("rb") as content:
+            target = self._target / place
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with target.open("xb") as written:
+                size = checksum = 0
+                while chunk := content.read(_CHUNK_BYTES):
+                    written.write(chunk)
+                    checksum = crc32c_extend(checksum, chunk)
+                    size += len(chunk)
+                    self._advance(len(chunk))
+                written.flush()
+                os.fsync(written.fileno())
+        self.files.append(BackedUp(str(place), size, checksum))
+        return self.files[-1]
+
+    def sync_directories(self) -> None:
+        for directory, _, _ in os.walk(self._target):
+            _disk.sync_directory(directory)
+        _disk.sync_directory(str(self._target.parent))
+
+    def _advance(self, size: int) -> None:
+        self._done += size
+        self._progress(self._done, max(self._done, self._total))
+
+
+@contextmanager
+def _filling(target: Path) -> Iterator[None]:
+    """A directory that was empty, and is again if this fails."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadConfig(f"{target} is not empty: name an empty or a new directory")
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target.chmod(0o700)
+    try:
+        yield
+    except BaseException:
+        for path in target.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        raise
