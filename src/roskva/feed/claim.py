@@ -89,7 +89,10 @@ def claims_in(disk: Disk, directory: str) -> list[int]:
 
 
 def _lock(disk: Disk, path: str) -> File:
-    file = disk.open(path)
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        raise Locked(f"another writer has just removed {path}") from None
     try:
         file.lock()
     except BlockingIOError:

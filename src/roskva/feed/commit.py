@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from roskva.errors import Overloaded, RoskvaError, Unavailable
 from roskva.feed.base import Committed, Marker
 from roskva.feed.log import MAX_GROUP_ROWS, Log
 from roskva.model import Update
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -102,15 +104,13 @@ class GroupCommit:
 
     def _answer(self, group: list[_Publish], outcome: Committed | Exception | None) -> None:
         self._waiting_rows -= sum(len(publish.updates) for publish in group)
-        if isinstance(outcome, Committed):
-            self._on_commit(outcome)
-        for publish in group:
-            if publish.answer.done():  # whoever waited for it has given up
-                continue
-            if isinstance(outcome, Exception):
-                publish.answer.set_exception(outcome)
-            else:
-                publish.answer.set_result(publish.first)
+        try:
+            if isinstance(outcome, Committed):
+                self._on_commit(outcome)
+        finally:
+            error = outcome if isinstance(outcome, Exception) else None
+            for publish in group:
+                _settle(publish.answer, publish.first, error)
 
     # On the thread.
 
@@ -124,7 +124,7 @@ class GroupCommit:
                 self._tidy()
         with suppress(OSError):
             self._log.close()
-        self._call(_settle, self._closed, None)
+        self._call(_settle, self._closed, None, None)
 
     def _next_group(self) -> tuple[list[_Publish], bool]:
         """Whoever is waiting; and whether there can be more."""
@@ -162,9 +162,9 @@ class GroupCommit:
         try:
             self._log.set_marker(name, marker)
         except Exception as error:
-            self._call(_settle, answer, error)
+            self._call(_settle, answer, None, error)
         else:
-            self._call(_settle, answer, None)
+            self._call(_settle, answer, None, None)
 
     def _tidy(self) -> None:
         more = False
@@ -179,10 +179,10 @@ class GroupCommit:
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def _settle(answer: "asyncio.Future[None]", error: Exception | None) -> None:
-    if answer.done():
+def _settle(answer: "asyncio.Future[T]", result: T, error: Exception | None) -> None:
+    if answer.done():  # whoever waited for it has given up
         return
     if error is None:
-        answer.set_result(None)
+        answer.set_result(result)
     else:
         answer.set_exception(error)

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from roskva.disk import Disk, storage_errors
-from roskva.errors import Damaged, Fenced, Overloaded
+from roskva.errors import BadInput, Damaged, Fenced, Overloaded
 from roskva.feed.active import ActiveSegment, start_segment
 from roskva.feed.base import START, Committed, Marker, rows_of
 from roskva.feed.claim import Claim, take_claim
@@ -150,6 +150,9 @@ class Log:
         return committed
 
     def set_marker(self, name: str, marker: Marker) -> None:
+        end = self._next - len(self._pending) - 1
+        if marker.lineage != self._lineage or marker.offset > end:
+            raise BadInput(f"{marker} is not of this feed: {self._lineage}, up to {end}")
         with storage_errors(f"writing the marker {name}"):
             write_marker(self._disk, self._directory, name, marker)
 
@@ -199,7 +202,7 @@ class Log:
 
     def _store(self, frames: bytes, base: int, now_us: int) -> None:
         active = self._active
-        if active is None or self._is_full(active):
+        if active is None or not self._fits(active, base):
             active = self._start_segment(base, now_us)
         try:
             active.append(frames, self._next - 1)
@@ -213,8 +216,10 @@ class Log:
             # It is durable and counts. The header of the next segment will show it to readers.
             self._abandon()
 
-    def _is_full(self, active: ActiveSegment) -> bool:
-        return active.position >= self._config.segment_bytes or self._next - active.first > RESERVED
+    def _fits(self, active: ActiveSegment, base: int) -> bool:
+        follows = base == active.last + 1  # not so after updates that could not be encoded
+        has_room = active.position < self._config.segment_bytes
+        return follows and has_room and self._next - active.first <= RESERVED
 
     def _start_segment(self, first: int, now_us: int) -> ActiveSegment:
         self._claim.check()

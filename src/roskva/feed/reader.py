@@ -45,14 +45,14 @@ class LogReader:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._names: list[str] = []
+        self._lineage = 0
+        self._names: list[str] | None = None
         self._history: list[Segment] = []
         self._starts: list[int] = []
         self._newest: View | None = None
         self._current: View | None = None
         self._cursor = FRAMES_AT
         with storage_errors(f"opening the feed in {directory}"):
-            self._lineage = lineage_of(disk, directory)
             self._refresh()
 
     @property
@@ -128,6 +128,7 @@ class LogReader:
         names = self._disk.list(self._directory)
         if names != self._names:
             self._names = names
+            self._lineage = lineage_of(self._disk, self._directory)
             self._history, _ = chain(load(self._disk, self._directory, names, self._lineage))
             self._starts = [segment.void_from for segment in self._history]
         self._newest = map_segment(self._disk, self._history[-1]) if self._history else None

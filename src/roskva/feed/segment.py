@@ -33,6 +33,7 @@ RESERVED = 1 << 20
 FRAMES_AT = 192
 SUFFIX = ".log"
 
+_NEVER_OLD = 2**63 - 1
 _MAGIC = b"ROSKVAfd"
 _HEADER = struct.Struct("<8sIIQQQQqB7x")
 _HEADER_CHECKED_FROM = 12
@@ -126,7 +127,7 @@ def load(disk: Disk, directory: str, names: Iterable[str], lineage: int) -> list
             continue
         # If both copies are damaged, the frames still carry their own offsets and can be read. Only
         # the void before them is forgotten, and will count as damage: the safe mistake.
-        header = headers[0] if headers else Header(lineage, named[1], named[0], named[0], 0)
+        header = headers[0] if headers else _forgotten(lineage, *named)
         if header.lineage == lineage:
             found.append(Segment(path, header))
     return found
@@ -147,6 +148,10 @@ def chain(segments: Iterable[Segment]) -> tuple[list[Segment], list[Segment]]:
         limit = segment.void_from
     history.reverse()
     return history, strays
+
+
+def _forgotten(lineage: int, first: int, writer: int) -> Header:
+    return Header(lineage, writer, first, void_from=first, created_at=_NEVER_OLD)
 
 
 def _age(segment: Segment) -> tuple[int, int]:
