@@ -46,7 +46,7 @@ class LogReader:
         self._disk = disk
         self._directory = directory
         self._lineage = 0
-        self._names: list[str] | None = None
+        self._names: list[str] = []
         self._history: list[Segment] = []
         self._starts: list[int] = []
         self._newest: View | None = None
@@ -125,12 +125,14 @@ class LogReader:
         return self._newest.last if self._newest else START
 
     def _refresh(self) -> None:
-        names = self._disk.list(self._directory)
-        if names != self._names:
-            self._names = names
-            self._lineage = lineage_of(self._disk, self._directory)
-            self._history, _ = chain(load(self._disk, self._directory, names, self._lineage))
+        known = self._lineage, self._names
+        self._lineage = lineage_of(self._disk, self._directory)
+        self._names = self._disk.list(self._directory)
+        if known != (self._lineage, self._names):
+            segments = load(self._disk, self._directory, self._names, self._lineage)
+            self._history, _ = chain(segments)
             self._starts = [segment.void_from for segment in self._history]
+            self._current = None
         self._newest = map_segment(self._disk, self._history[-1]) if self._history else None
 
     def _view(self, segment: Segment) -> View:
