@@ -1,8 +1,12 @@
 """What only the store on disk can show: reopening, damage, and other owners."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from tests.store.full_disk import CELLS
 
 from roskva.errors import Damaged, StorageUnavailable
 from roskva.store.base import Cell, DeleteRow, Put
@@ -85,3 +89,18 @@ def test_a_checkpoint_can_be_read_without_changing_it(tmp_path: Path) -> None:
     for reader in readers:
         reader.close()
     assert sorted(path.name for path in (tmp_path / "checkpoint").glob("*.sst")) == before
+
+
+def test_a_full_disk_refuses_writes_until_there_is_space_and_reads_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.store.full_disk", str(tmp_path / "store")]
+    answer = json.loads(subprocess.check_output(command, cwd=Path(__file__).parents[2]))
+    acknowledged, refused, read_meanwhile, afterwards, found = answer
+    assert len(acknowledged) > 10
+    assert refused == [False] * 3
+    assert read_meanwhile == len(acknowledged) * CELLS
+    assert afterwards
+    batches = [*acknowledged, 30_000]
+    assert found == sorted(f"{number}/{cell}" for number in batches for cell in range(CELLS))
+    reopened = RocksStore(tmp_path / "store")
+    assert sorted(row.decode() for row, _ in reopened.scan()) == found
+    reopened.close()

@@ -12,6 +12,7 @@ in there would stop every thread of the process. Hence batches are small, nothin
 compaction, so that the waiting happens here, where others can run.
 """
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -60,30 +61,35 @@ later read slower, many single deletions hold the interpreter's lock."""
 _STALL_RETRY_S: Final = 0.002
 _STALL_LIMIT_S: Final = 30.0
 
+_RESERVE: Final = "reserve.tmp"
+_RESERVE_BYTES: Final = 4 << 20
+
 _Changes = dict[bytes, bytes | None]
 """What a key becomes; None: it goes."""
 
 
 class RocksStore:
-    __slots__ = ("_db", "_write_options")
+    __slots__ = ("_db", "_directory", "_failed", "_read_only", "_write_options")
 
     def __init__(self, directory: Path, *, read_only: bool = False) -> None:
-        access = AccessType.read_only(False) if read_only else AccessType.read_write()
-        with _translated():
-            self._db = Rdict(str(directory), _options(), access_type=access)
+        self._directory = directory
+        self._read_only = read_only
+        self._failed = False
         self._write_options = WriteOptions()
         self._write_options.no_slowdown = True
+        with _translated():
+            self._db = self._open()
 
     def write(self, batch: Batch, *, sync: bool = False) -> None:
         check_batch(batch)
-        with _translated():
+        with self._writing():
             changes, large_rows = self._settle(batch)
             self._commit(changes, large_rows)
             if sync:
                 self._db.flush_wal(True)
 
     def sync(self) -> None:
-        with _translated():
+        with self._writing():
             self._db.flush_wal(True)
 
     def read(self, row: bytes) -> Row:
@@ -110,10 +116,31 @@ class RocksStore:
             Checkpoint(self._db).create_checkpoint(str(directory))
 
     def close(self) -> None:
-        with suppress(DbClosedError), _translated():
+        with _translated(), suppress(DbClosedError):
             self._db.close()
 
     # Inside
+
+    def _open(self) -> Rdict:
+        access = AccessType.read_only(False) if self._read_only else AccessType.read_write()
+        return Rdict(str(self._directory), _options(), access_type=access)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """After a write that failed (a full disk), RocksDB refuses all others until it is opened
+        again. That is done by the first one after there is space; till then reads go on."""
+        with _translated():
+            if self._failed:
+                _reserve(self._directory / _RESERVE, _RESERVE_BYTES)
+                with suppress(Exception):
+                    self._db.close()  # complains of the failure that brought us here
+                self._db = self._open()
+                self._failed = False
+            try:
+                yield
+            except Exception:
+                self._failed = not self._read_only
+                raise
 
     def _settle(self, batch: Batch) -> tuple[_Changes, list[bytes]]:
         """What the batch comes to: the keys that change, and large rows that go before that."""
@@ -216,6 +243,17 @@ def _options() -> Options:
     return options
 
 
+def _reserve(path: Path, size: int) -> None:
+    """Raise OSError unless a file of this size can be made here."""
+    try:
+        with path.open("wb") as file:
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def _write_batch(changes: _Changes, large_rows: list[bytes]) -> WriteBatch:
     batch = WriteBatch(raw_mode=True)
     for row in large_rows:
@@ -276,7 +314,7 @@ def _translated() -> Iterator[None]:
     """RocksDB's errors are bare exceptions with a sentence; make them ours."""
     try:
         yield
-    except (RoskvaError, DbClosedError):
+    except RoskvaError:
         raise
     except Exception as error:
         if str(error).startswith("Corruption"):
