@@ -4,7 +4,7 @@ import pytest
 from tests.feed.scenes import LINEAGE, contents, damage, open_log, publish, updates
 
 from roskva.errors import BadInput
-from roskva.feed.base import Foreign, Idle, Marker
+from roskva.feed.base import Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader
 from roskva.feed.segment import END_AT, FRAMES_AT, RESERVED
@@ -29,23 +29,37 @@ def test_after_a_crash_offsets_go_on_beyond_all_that_could_have_been_used(
     assert (committed.first, committed.base) == (3, 1 + RESERVED)
 
 
-def test_a_reader_is_told_that_a_void_is_accounted_for(disk: SimulatedDisk) -> None:
+def test_a_void_is_behind_the_end_until_something_comes_after_it(disk: SimulatedDisk) -> None:
     publish(open_log(disk, "feed"), 1, 2)
-    disk.crash("kept", "kept")
-    reader = open_log(disk, "feed").reader()
-    assert reader.read(Marker(LINEAGE, 2)) == Idle(RESERVED)
-    assert reader.read(Marker(LINEAGE, 1000)) == Idle(RESERVED)
-    assert reader.read(Marker(LINEAGE, RESERVED)) == Idle(RESERVED)
-
-
-def test_a_marker_at_the_end_of_a_void_is_no_proof_of_loss(disk: SimulatedDisk) -> None:
-    publish(open_log(disk, "feed"), 1, 2)
-    disk.crash("kept", "kept")
-    open_log(disk, "feed").set_marker("bridge", Marker(LINEAGE, RESERVED))
     disk.crash("kept", "kept")
     log = open_log(disk, "feed")
-    assert not damage(log.reader())
+    reader = log.reader()
+    assert reader.read(Marker(LINEAGE, 2)) == Idle(2)
+    assert reader.read(Marker(LINEAGE, 3)) == Foreign(LINEAGE, 2)
     publish(log, 3)
+    batch = reader.read(Marker(LINEAGE, 2))
+    assert isinstance(batch, Batch)
+    assert (batch.first, batch.base, batch.last) == (3, 1 + RESERVED, 1 + RESERVED)
+
+
+def test_a_marker_inside_a_void_has_seen_what_was_lost(disk: SimulatedDisk) -> None:
+    publish(open_log(disk, "feed"), 1, 2)
+    disk.crash("kept", "kept")
+    log = open_log(disk, "feed")
+    publish(log, 3)
+    reader = log.reader()
+    assert reader.read(Marker(LINEAGE, 3)) == Missing(4, RESERVED, "damage")
+    assert isinstance(reader.read(Marker(LINEAGE, RESERVED)), Batch)
+
+
+def test_crashes_in_a_row_leave_one_void(disk: SimulatedDisk) -> None:
+    publish(open_log(disk, "feed"), 1, 2)
+    for _ in range(3):
+        disk.crash("kept", "kept")
+        log = open_log(disk, "feed")
+        assert log.reader().read(Marker(LINEAGE, 2)) == Idle(2)
+    assert publish(log, 3) == 1 + 3 * RESERVED
+    assert not damage(log.reader())
     assert len(contents(log.reader())) == 3
 
 

@@ -8,7 +8,8 @@ any number of readers, in the same process or in others. The promises:
 - *An offset belongs to one update for ever.* After a crash the writer does not know which offsets
   the lost tail had used, so it goes on beyond all of them. What lies between is **void**: it never
   held anything, and readers step over it. A batch therefore says which range it *accounts for*
-  (`first … last`) and separately where its rows begin (`base`).
+  (`first … last`) and separately where its rows begin (`base`). A marker always stands on an update
+  and never in a void; one that does has seen what the feed then lost.
 - *Loss is an answer, not an accident.* Every offset up to the end is in a batch, void, or
   `Missing`; there is no fourth case. Whoever is told `Missing` or `Foreign` knows that its view of
   the history has a hole (for a matcher: a new epoch).
@@ -19,7 +20,7 @@ A reader's loop, whatever the feed is made of:
 
     match feed.read(after):
         case Batch(last=last):   handle the rows, then go on after `last`
-        case Idle(last=last):    nothing more yet; `last` may still lie beyond `after` (void)
+        case Idle():             nothing more yet
         case Missing(last=last): start a new epoch, then go on after `last`
         case Foreign(last=last): start a new epoch at (this lineage, last)
 
@@ -80,7 +81,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """Nothing to read yet. Up to `last` everything is accounted for."""
+    """Nothing to read yet: the marker stands at the end."""
 
     last: int
 
@@ -118,7 +119,7 @@ class FeedReader(Protocol):
     def lineage(self) -> int: ...
 
     def end(self) -> int:
-        """The last offset that is accounted for and durable."""
+        """The offset of the last update that is durable."""
         ...
 
     def read(self, after: Marker, max_rows: int = 4096) -> Read: ...

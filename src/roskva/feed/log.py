@@ -150,9 +150,8 @@ class Log:
         return committed
 
     def set_marker(self, name: str, marker: Marker) -> None:
-        end = self._next - len(self._pending) - 1
-        if marker.lineage != self._lineage or marker.offset > end:
-            raise BadInput(f"{marker} is not of this feed: {self._lineage}, up to {end}")
+        if marker.lineage != self._lineage or marker.offset > self._last:
+            raise BadInput(f"{marker} is not of this feed: {self._lineage}, up to {self._last}")
         with storage_errors(f"writing the marker {name}"):
             write_marker(self._disk, self._directory, name, marker)
 

@@ -80,10 +80,16 @@ class LogReader:
             if after.lineage != self._lineage or after.offset > self._end():
                 return Foreign(self._lineage, self._end())
             try:
-                return self._read(after.offset + 1, max_rows)
-            except FileNotFoundError:  # retention or a rewrite was faster
+                answer = self._read(after.offset + 1, max_rows)
+            except FileNotFoundError:  # retention was faster
+                answer = None
+            if answer is None or isinstance(answer, Missing):
+                # A directory that changes while it is listed may hide a segment. Look again before
+                # anybody is told of a loss.
+                self._names = []
                 self._refresh()
-                return self._read(after.offset + 1, max_rows)
+                answer = self._read(after.offset + 1, max_rows)
+            return answer
 
     def _read(self, wanted: int, max_rows: int) -> Read:
         if wanted < self.start():
@@ -92,8 +98,8 @@ class LogReader:
             return Idle(self._end())
         segment = self._history[bisect_right(self._starts, wanted) - 1]
         base = max(wanted, segment.first)
-        if base > self._end():
-            return Idle(self._end())
+        if segment.void_from < wanted < segment.first:
+            return Missing(wanted, base - 1, "damage")  # it has seen what is now called void
         view = self._view(segment)
         frame = self._find(view, base)
         if frame is None:
@@ -150,7 +156,8 @@ def map_segment(disk: Disk, segment: Segment) -> View:
     end = _end_of(content, segment)
     if end.position > content.size:  # it grew between mapping it and looking at its end word
         content = pa.py_buffer(disk.map(segment.path))
-    return View(segment, end.last, content.slice(0, min(end.position, content.size)))
+    last = end.last if end.last >= segment.first else segment.void_from - 1
+    return View(segment, last, content.slice(0, min(end.position, content.size)))
 
 
 def lineage_of(disk: Disk, directory: str) -> int:

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from roskva.disk import Disk
+from roskva.feed.base import START
 from roskva.feed.frame import frame_at, rows_in
 from roskva.feed.segment import FRAMES_AT, RESERVED, End, Segment, end_in
 
@@ -41,10 +42,12 @@ def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) ->
     found = _sound_tail(content, end, lineage)
     if found.position > end.position:
         _write_again(disk, newest.path, content, end.position, found.position)
-    last = max(found.last, *marked, newest.first - 1)
+    known = found.last if found.last >= newest.first else newest.void_from - 1
+    last = max(known, *marked, START)
+    free = found.last + 1 if end.closed else newest.first + RESERVED
     return Recovered(
-        last=newest.void_from - 1 if last < newest.first else last,
-        next=last + 1 if end.closed else max(newest.first + RESERVED, last + 1),
+        last=last,
+        next=max(free, last + 1),
         kept_bytes=found.position - end.position,
         cut_bytes=max(0, content.size - found.position),
     )
