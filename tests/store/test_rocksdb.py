@@ -1,6 +1,7 @@
 """What only the store on disk can show: reopening, damage, and other owners."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,32 @@ def test_damage_is_an_error_and_never_a_shorter_answer(tmp_path: Path) -> None:
     with pytest.raises(Damaged):
         [copy.read(b"%05d" % number) for number in range(10_000)]
     copy.close()
+
+
+def test_damage_in_the_log_leaves_whole_batches_up_to_it_and_the_marker_of_the_last(
+    tmp_path: Path,
+) -> None:
+    store = RocksStore(tmp_path / "store")
+    for number in range(50):
+        versions = [Put(b"%02d/%d" % (number, cell), b"", 1, b"") for cell in range(5)]
+        store.write([*versions, Put(b"marker", b"", number, b"")], sync=True)
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")  # as a crash would leave it
+    store.close()
+    (log,) = (path for path in (tmp_path / "copy").glob("*.log") if path.stat().st_size)
+    content = log.read_bytes()
+    for position in range(100, len(content), 211):
+        damaged = tmp_path / str(position)
+        shutil.copytree(tmp_path / "copy", damaged)
+        flipped = bytes([content[position] ^ 4])
+        (damaged / log.name).write_bytes(content[:position] + flipped + content[position + 1 :])
+        opened = RocksStore(damaged)
+        rows = dict(opened.scan())
+        opened.close()
+        marker = rows.pop(b"marker", {b"": Cell(-1, b"")})[b""].timestamp
+        assert marker < 49
+        assert list(rows) == [
+            b"%02d/%d" % (n, cell) for n in range(marker + 1) for cell in range(5)
+        ]
 
 
 def test_a_scan_may_end_anywhere_and_outlive_what_it_was_asked_with(tmp_path: Path) -> None:
