@@ -109,6 +109,28 @@ def test_operations_of_a_batch_take_effect_in_their_order(store: Store) -> None:
     assert store.read(b"row") == {b"a": Cell(1, b"kept")}
 
 
+@pytest.mark.parametrize("size", [10, 200])
+def test_operations_around_a_deletion_keep_their_order_in_a_row_of_any_size(
+    store: Store, size: int
+) -> None:
+    store.write([Put(b"row", b"%03d" % number, 5, b"old") for number in range(size)])
+    store.write(
+        [
+            Put(b"row", b"000", 9, b"gone"),
+            Put(b"row", b"new", 9, b"gone"),
+            DeleteRow(b"row"),
+            Put(b"row", b"001", 1, b"kept"),
+            Put(b"row", b"002", 1, b"gone"),
+            DeleteCell(b"row", b"002"),
+            Put(b"row", b"new", 2, b"kept"),
+            Put(b"row", b"new", 1, b"older"),
+        ]
+    )
+    assert store.read(b"row") == {b"001": Cell(1, b"kept"), b"new": Cell(2, b"kept")}
+    store.write([DeleteRow(b"row"), Put(b"row", b"001", 0, b"again"), DeleteRow(b"row")])
+    assert store.read(b"row") == {}
+
+
 def test_deleting_what_does_not_exist_changes_nothing(store: Store) -> None:
     store.write([Put(b"row", b"a", 1, b"")])
     store.write([DeleteCell(b"row", b"b"), DeleteRow(b"ro"), DeleteRow(b"row2")])

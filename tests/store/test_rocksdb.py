@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.store.full_disk import CELLS
@@ -119,8 +120,7 @@ def test_a_checkpoint_can_be_read_without_changing_it(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_writes_until_there_is_space_and_reads_go_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.store.full_disk", str(tmp_path / "store")]
-    answer = json.loads(subprocess.check_output(command, cwd=Path(__file__).parents[2]))
+    answer = on_a_full_disk("while", tmp_path / "store")
     acknowledged, refused, read_meanwhile, afterwards, found = answer
     assert len(acknowledged) > 10
     assert refused == [False] * 3
@@ -131,3 +131,14 @@ def test_a_full_disk_refuses_writes_until_there_is_space_and_reads_go_on(tmp_pat
     reopened = RocksStore(tmp_path / "store")
     assert sorted(row.decode() for row, _ in reopened.scan()) == found
     reopened.close()
+
+
+def test_a_sync_after_a_failure_does_not_vouch_for_what_came_before_it(tmp_path: Path) -> None:
+    written, first_sync, second_sync = on_a_full_disk("sync", tmp_path / "store")
+    assert written > 10
+    assert (first_sync, second_sync) == (False, True)
+
+
+def on_a_full_disk(scenario: str, directory: Path) -> Any:
+    command = [sys.executable, "-m", "tests.store.full_disk", scenario, str(directory)]
+    return json.loads(subprocess.check_output(command, cwd=Path(__file__).parents[2]))

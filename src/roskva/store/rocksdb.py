@@ -69,12 +69,22 @@ _Changes = dict[bytes, bytes | None]
 
 
 class RocksStore:
-    __slots__ = ("_db", "_directory", "_failed", "_read_only", "_write_options")
+    __slots__ = (
+        "_db",
+        "_directory",
+        "_failed",
+        "_in_doubt",
+        "_read_only",
+        "_unsynced",
+        "_write_options",
+    )
 
     def __init__(self, directory: Path, *, read_only: bool = False) -> None:
         self._directory = directory
         self._read_only = read_only
         self._failed = False
+        self._unsynced = False
+        self._in_doubt = False
         self._write_options = WriteOptions()
         self._write_options.no_slowdown = True
         with _translated():
@@ -85,12 +95,17 @@ class RocksStore:
         with self._writing():
             changes, large_rows = self._settle(batch)
             self._commit(changes, large_rows)
-            if sync:
-                self._db.flush_wal(True)
+        self._unsynced = True
+        if sync:
+            self.sync()
 
     def sync(self) -> None:
+        if self._in_doubt:
+            self._in_doubt = self._unsynced = False
+            raise StorageUnavailable("a write failed, and what was written before it may be lost")
         with self._writing():
             self._db.flush_wal(True)
+        self._unsynced = False
 
     def read(self, row: bytes) -> Row:
         start = _start_of(row)
@@ -128,7 +143,8 @@ class RocksStore:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """After a write that failed (a full disk), RocksDB refuses all others until it is opened
-        again. That is done by the first one after there is space; till then reads go on."""
+        again. That is done by the first one after there is space; till then reads go on. What was
+        not synced by then may not be there any more, so the next sync must not say that it is."""
         with _translated():
             if self._failed:
                 _reserve(self._directory / _RESERVE, _RESERVE_BYTES)
@@ -140,6 +156,7 @@ class RocksStore:
                 yield
             except Exception:
                 self._failed = not self._read_only
+                self._in_doubt = self._unsynced
                 raise
 
     def _settle(self, batch: Batch) -> tuple[_Changes, list[bytes]]:
