@@ -10,6 +10,7 @@ lies between them.
 """
 
 import re
+import zlib
 from typing import Final
 
 import msgspec
@@ -79,6 +80,11 @@ def is_key(text: str) -> bool:
     except BadName:
         return False
     return True
+
+
+def shard_of(identity: Key | bytes, shards: int) -> int:
+    """The shard of an object (its key) or of a client (its id). Never changes for a given count."""
+    return zlib.crc32(identity.encode() if isinstance(identity, str) else identity) % shards
 
 
 class Update(msgspec.Struct, frozen=True, gc=False):

@@ -50,7 +50,7 @@ from roskva.core.effects import (
 from roskva.core.freshness import NEVER, Acked, Due, Known, due
 from roskva.core.identity import Identity, pack_identity, unpack_identity
 from roskva.errors import Fenced, TokenRejected, Unauthorised, UnknownClient
-from roskva.model import NO_VERSION, Key
+from roskva.model import NO_EPOCH, NO_VERSION, Key
 from roskva.wire.messages import (
     PROTOCOL,
     Ack,
@@ -134,6 +134,10 @@ class Client:
         self.acks: dict[Key, Ack] = {}
         self.acked: dict[Key, Acked] = {}
         self.heard: dict[Key, Known] = {}
+        self.former: dict[Key, Known] = {}
+        """Heard of objects whose unregistration is not confirmed."""
+        self.early: dict[Key, Notification] = {}
+        """Told after a restart, before the application has restated its registrations."""
         self.syncs: list[Sync] = []
         self.heartbeat = config.heartbeat
         self.reconnects = Backoff(config.backoff_first, config.backoff_cap)
@@ -200,11 +204,19 @@ class Client:
             self.digest.add(hash_of(key))
         if version is not None:
             self.acked[key] = (version, self.acked.get(key, NEVER)[1])
+        elif key in self.early:
+            self._notified(self.early.pop(key))
+        elif key in self.former:
+            # The server may never hear that we left, and so not tell us again: we do.
+            self.heard[key] = self.former[key]
+            self._deliver(NotifyUnknown(key, self.former[key][1]))
         self._pend(key, Pending(True, version))
 
     def _unregister(self, key: Key) -> None:
         if self.phase is Phase.STOPPED or key not in self.wanted:
             return
+        if key in self.heard:
+            self.former[key] = self.heard[key]
         self._drop(key)
         self._pend(key, Pending(False, None))
 
@@ -347,9 +359,12 @@ class Client:
         self._flush_soon()
 
     def _start_anew(self) -> None:
-        """A new client id has no registrations, and acks nothing: everything is told again."""
+        """A new client id has no registrations, and acked nothing: everything is told again.
+
+        What the application acked still counts: it is told something newer, or unknown.
+        """
         self.client_id = self.token = None
-        self.acked.clear()
+        self.acked = {key: (version, NO_EPOCH) for key, (version, _) in self.acked.items()}
         self.heard.clear()
         self.acks.clear()
         for key in self.wanted:
@@ -383,6 +398,8 @@ class Client:
 
     def _confirmed(self, key: Key) -> None:
         operation = self.pending.pop(key)
+        if not operation.register:
+            self.former.pop(key, None)
         if not any(other.number for other in self.pending.values()):
             self.retry_at = None
             self.retries.reset()
@@ -391,6 +408,8 @@ class Client:
     def _notified(self, notification: Notification) -> None:
         key, epoch = notification.object, notification.epoch
         if key not in self.wanted:
+            if self.now < self.settle_at:
+                self.early[key] = notification
             return
         version = NO_VERSION if notification.version is None else notification.version
         known = (version, epoch)
@@ -502,6 +521,8 @@ class Client:
     def _beat(self) -> None:
         self.beat_at = self.now + self.dice.smear(self.heartbeat)
         self.beat_due = True
+        if self.now >= self.settle_at:
+            self.early.clear()
         self._flush_soon()
 
     def _flush(self) -> None:

@@ -25,16 +25,6 @@ def hash_of(key: Key) -> int:
     return int.from_bytes(sha256(key.encode()).digest()[:8])
 
 
-def shard_of(h: int, shards: int) -> int:
-    """Shards divide the hashes into equal ranges."""
-    return h * shards >> 64
-
-
-def shard_of_client(client: bytes, shards: int) -> int:
-    """Client ids are random: their first 8 bytes are hash enough."""
-    return shard_of(int.from_bytes(client[:8]), shards)
-
-
 def sum_of(keys: Iterable[Key]) -> int:
     return sum(map(hash_of, keys)) & MASK
 

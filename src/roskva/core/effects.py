@@ -160,18 +160,17 @@ class Apply(msgspec.Struct, frozen=True):
     request: Handle = None
 
 
-class FeedState(msgspec.Struct, frozen=True):
-    """What the feed holds: offsets `first` … `last` can be read (last < first: none)."""
+class FeedEnd(msgspec.Struct, frozen=True):
+    """The feed's history and its last offset, now; told at the start and every so often."""
 
     lineage: int
-    first: int
     last: int
     bits: int
     """Random, for a new epoch should one be needed."""
 
 
-class FeedDamaged(msgspec.Struct, frozen=True):
-    """Offsets up to `last` cannot be read, from the first one asked for."""
+class FeedMissing(msgspec.Struct, frozen=True):
+    """What follows `applied` can no longer be read, up to `last`: too old, or damaged."""
 
     lineage: int
     last: int
@@ -179,8 +178,9 @@ class FeedDamaged(msgspec.Struct, frozen=True):
 
 
 class ReadFeed(msgspec.Struct, frozen=True):
-    """Answer with `Apply` of what follows this offset, or `FeedState`, or `FeedDamaged`."""
+    """Answer with `Apply` of what follows this marker, or `FeedEnd`, or `FeedMissing`."""
 
+    lineage: int
     after: int
 
 
@@ -386,8 +386,8 @@ Event = (
     | LinkDown
     | FromLink
     | Apply
-    | FeedState
-    | FeedDamaged
+    | FeedEnd
+    | FeedMissing
     | Opened
     | Attached
     | Received

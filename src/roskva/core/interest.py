@@ -4,10 +4,10 @@ Interest follows the sessions and lingers a while after the last one leaves. It 
 sides: every ping carries its digest, and whoever disagrees gets all of it again.
 """
 
-from roskva.core.digest import DigestSum, hash_of, shard_of
+from roskva.core.digest import DigestSum, hash_of
 from roskva.core.effects import DropLink, Effect, SendLink
 from roskva.core.session import Session, Watched
-from roskva.model import Key
+from roskva.model import Key, shard_of
 from roskva.wire.links import (
     LINK_PROTOCOL,
     MAX_LINK_PARTS,
@@ -66,9 +66,10 @@ class ShardLink:
 
 
 class Interests:
-    def __init__(self, name: str, shards: int, linger: float) -> None:
+    def __init__(self, name: str, shards: int, linger: float, link_timeout: float) -> None:
         self.name = name
         self.linger = linger
+        self.link_timeout = link_timeout
         self.watched: dict[Key, Watched] = {}
         self.lingering: dict[Key, float] = {}
         self.links = [ShardLink(shard) for shard in range(shards)]
@@ -77,7 +78,7 @@ class Interests:
         watched = self.watched.get(key)
         if watched is None:
             h = hash_of(key)
-            watched = self.watched[key] = Watched(key, h, shard_of(h, len(self.links)))
+            watched = self.watched[key] = Watched(key, h, shard_of(key, len(self.links)))
             link = self.links[watched.shard]
             link.objects[key] = None
             link.digest.add(h)
@@ -103,10 +104,24 @@ class Interests:
             link.digest.remove(watched.hash)
             link.dropping.append(key)
 
-    def holds(self, watched: Watched) -> bool:
-        """What is known of an object is good only while the link that it came by is up."""
+    def holds(self, watched: Watched, now: float) -> bool:
+        """What is known of an object is good only while the link that it came by is up.
+
+        A process that was stopped for a while wakes with links that look up and may be long dead:
+        silence counts from when we last heard, not from when we last looked.
+        """
         link = self.links[watched.shard]
-        return link.up and watched.incarnation == link.incarnation
+        if not link.up or watched.incarnation != link.incarnation:
+            return False
+        return now < link.heard_at + self.link_timeout
+
+    def hear(self, link: ShardLink, now: float) -> bool:
+        """Something arrived; too late, and the link is as good as broken."""
+        if now >= link.heard_at + self.link_timeout:
+            link.broken()
+            return False
+        link.heard_at = now
+        return True
 
     def learn(self, link: ShardLink, said: Known | Push) -> Watched | None:
         watched = self.watched.get(said.object)
@@ -144,12 +159,12 @@ class Interests:
                 effects.append(SendLink(link.shard, Interest(again)))
         return effects
 
-    def ping(self, now: float, timeout: float) -> list[Effect]:
+    def ping(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for link in self.links:
             if not link.up:
                 continue
-            if now >= link.heard_at + timeout:
+            if now >= link.heard_at + self.link_timeout:
                 link.broken()
                 effects.append(DropLink(link.shard))
             else:

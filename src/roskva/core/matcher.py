@@ -14,6 +14,9 @@ passed it. Notifying does not wait: the feed holds the update.
 **Loss.** When the range after `applied` cannot be had (retention, damage, another lineage, a feed
 that ends before `applied`), the shard draws a new epoch and tells every interested registrar.
 
+**Starting.** A matcher first catches up with what the feed held when it started. Until then it
+records interest and says nothing: what it has on disk may be older than what clients were told.
+
 **Interest.** Only objects that some registrar wants are kept in memory. Interest is recorded first,
 then the row is loaded; updates that arrive meanwhile are merged into what the load brings, and rows
 not yet flushed lie over it.
@@ -31,8 +34,8 @@ from roskva.core.effects import (
     Effect,
     Event,
     Failed,
-    FeedDamaged,
-    FeedState,
+    FeedEnd,
+    FeedMissing,
     FromLink,
     Handle,
     LinkDown,
@@ -182,6 +185,8 @@ class Matcher:
         self.unanswered: list[tuple[Handle, int]] = []
         self.reading_since: float | None = None
         self.feed_last = stored.applied
+        self.catch_up_to: int | None = None
+        self.caught_up = False
         self.failed_loads: list[Key] = []
         self.announcing: list[Key] = []
         self.ids = 0
@@ -190,7 +195,7 @@ class Matcher:
 
     def next_deadline(self) -> float | None:
         deadlines = []
-        if self.announcing:
+        if self.announcing and self.caught_up:
             return 0.0
         if self.links:
             deadlines.append(self._link_check_at())
@@ -212,16 +217,18 @@ class Matcher:
                 self._loaded(event)
             case Failed():
                 self._failed(event.id, now)
-            case FeedState():
-                self._feed_state(event, now)
-            case FeedDamaged():
-                self._feed_damaged(event, now)
+            case FeedEnd():
+                self._feed_end(event, now)
+            case FeedMissing():
+                self._feed_missing(event, now)
             case LinkDown():
                 self._link_down(event.link)
             case Tick():
                 self._tick(now)
             case _:
                 raise TypeError(f"not for a matcher: {event!r}")
+        if not self.caught_up:
+            self._check_caught_up()
         self._flush()
         effects, self._effects = self._effects, []
         return effects
@@ -270,7 +277,7 @@ class Matcher:
             unflushed.merge(update)
         self.counters["applied"] += len(batch.updates)
         for key, entry in changed.items():
-            if not entry.load:
+            if self.caught_up and not entry.load:
                 self._push(key, entry, in_order)
 
     def _push(self, key: Key, entry: Object, in_order: bool) -> None:
@@ -287,29 +294,30 @@ class Matcher:
         for link in entry.links:
             self._effects.append(SendLink(link, message))
 
-    def _feed_state(self, feed: FeedState, now: float) -> None:
-        behind_retention = feed.first > self.applied + 1
-        if feed.lineage != self.lineage or behind_retention:
-            self._new_epoch(feed.lineage, feed.first - 1, feed.bits)
+    def _feed_end(self, feed: FeedEnd, now: float) -> None:
+        if feed.lineage != self.lineage:
+            self._new_epoch(feed.lineage, 0, feed.bits)
         elif self.applied > feed.last:
             self._new_epoch(feed.lineage, feed.last, feed.bits)
         self.feed_last = feed.last
-        if self.applied < feed.last:
-            if self.reading_since is None:
-                self._read_feed(now)
-        else:
+        if self.catch_up_to is None or self.catch_up_to > feed.last:
+            self.catch_up_to = feed.last
+        if self.applied == feed.last:
             self.reading_since = None
+        elif self.reading_since is None:
+            self._read_feed(now)
 
-    def _feed_damaged(self, damage: FeedDamaged, now: float) -> None:
-        if damage.lineage == self.lineage and damage.last > self.applied:
-            self._new_epoch(damage.lineage, damage.last, damage.bits)
+    def _feed_missing(self, missing: FeedMissing, now: float) -> None:
         self.reading_since = None
+        if missing.lineage == self.lineage and missing.last > self.applied:
+            self._new_epoch(missing.lineage, missing.last, missing.bits)
+            self.catch_up_to = self.feed_last
         if self.applied < self.feed_last:
             self._read_feed(now)
 
     def _read_feed(self, now: float) -> None:
         self.reading_since = now
-        self._effects.append(ReadFeed(self.applied))
+        self._effects.append(ReadFeed(self.lineage, self.applied))
 
     def _new_epoch(self, lineage: int, applied: int, bits: int) -> None:
         self.durable = min(self.durable, applied) if lineage == self.lineage else applied
@@ -322,7 +330,13 @@ class Matcher:
         for request, _ in self.unanswered:
             self._answer_with_position(request)
         self.unanswered.clear()
+        self.catch_up_to = None
         self.announcing = list(self.objects)
+
+    def _check_caught_up(self) -> None:
+        if self.catch_up_to is not None and self.applied >= self.catch_up_to:
+            self.caught_up = True
+            self.announcing = list(self.objects)
 
     # Durability.
 
@@ -419,7 +433,7 @@ class Matcher:
             if entry is None:
                 entry = self._new_entry(key)
                 missing.append(key)
-            elif not entry.load:
+            elif self.caught_up and not entry.load:
                 present.append(self._known(key, entry))
             entry.links[handle] = None
         if present:
@@ -450,7 +464,7 @@ class Matcher:
                 continue  # the interest went, or came back and has a load of its own
             entry.load = 0
             self._merge_row(key, entry, row)
-            for link in entry.links:
+            for link in entry.links if self.caught_up else ():
                 answers.setdefault(link, []).append(self._known(key, entry))
         for link, known in answers.items():
             self._effects.append(SendLink(link, Versions(known)))
@@ -502,7 +516,9 @@ class Matcher:
             self._read_feed(now)
 
     def _announce(self) -> None:
-        """Tell of a new epoch, a slice at a time."""
+        """Tell what everything stands at, a slice at a time."""
+        if not self.caught_up:
+            return
         keys, self.announcing = self.announcing, self.announcing[MAX_LINK_PARTS:]
         answers: dict[Handle, list[Known]] = {}
         for key in keys[:MAX_LINK_PARTS]:

@@ -17,23 +17,33 @@ Sent = tuple[Key, int, int]
 
 
 class PacketIds:
-    __slots__ = ("in_flight", "last", "receive_maximum")
+    __slots__ = ("in_flight", "last", "newest", "receive_maximum")
 
     def __init__(self, receive_maximum: int) -> None:
         self.in_flight: dict[int, Sent] = {}
+        self.newest: dict[Key, int] = {}
+        """Per object the id of what was sent last and is not acked."""
         self.last = 0
         self.receive_maximum = receive_maximum
 
+    def full(self) -> bool:
+        return len(self.in_flight) >= self.receive_maximum
+
     def take(self, proposed: int, sent: Sent) -> int | None:
-        """The id to send this under; None if it must not be sent (now)."""
-        if len(self.in_flight) >= self.receive_maximum or sent in self.in_flight.values():
+        """The id to send this under; None if it is in flight already. Not to be asked when full."""
+        before = self.newest.get(sent[0])
+        if before is not None and self.in_flight.get(before) == sent:
             return None
         id = proposed if proposed not in self.in_flight else self._free_id()
         self.in_flight[id] = sent
+        self.newest[sent[0]] = id
         return id
 
     def acked(self, id: int) -> Sent | None:
-        return self.in_flight.pop(id, None)
+        sent = self.in_flight.pop(id, None)
+        if sent is not None and self.newest.get(sent[0]) == id:
+            del self.newest[sent[0]]
+        return sent
 
     def _free_id(self) -> int:
         while True:

@@ -25,13 +25,14 @@ import msgspec
 
 from roskva.core import freshness
 from roskva.core.backoff import Rate, RateLimit
-from roskva.core.digest import bucket_sums, shard_of_client
+from roskva.core.digest import bucket_sums
 from roskva.core.effects import (
     Attached,
     Broadcast,
     Close,
     Closed,
     Drained,
+    DropLink,
     Effect,
     Event,
     FromLink,
@@ -51,7 +52,7 @@ from roskva.core.outgoing import Outgoing
 from roskva.core.session import Phase, Session, Watched
 from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
 from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unauthorised
-from roskva.model import NO_EPOCH, NO_VERSION, Key
+from roskva.model import NO_EPOCH, NO_VERSION, Key, shard_of
 from roskva.wire.links import (
     CloseSession,
     OpenSession,
@@ -99,6 +100,7 @@ class RegistrarConfig(msgspec.Struct, frozen=True):
     name: str
     shards: int
     cell: str = "local"
+    handshake_timeout: float = 10.0
     heartbeat: float = 1200.0
     missed_heartbeats: int = 4
     scan_interval: float = 60.0
@@ -108,7 +110,7 @@ class RegistrarConfig(msgspec.Struct, frozen=True):
     link_timeout: float = 3.0
     sync_timeout: float = 5.0
     token_lifetime: float = 90 * 86400.0
-    handshakes: Rate = Rate(2000, 1000)
+    handshakes: Rate = Rate(1000, 1000)
     max_registrations: int = 100_000
 
 
@@ -119,9 +121,10 @@ class Registrar:
         self.wall_s = wall_us / 1e6 - now
         self.now = now
         self.conns: dict[Handle, Session] = {}
-        self.numbers: dict[int, Session] = {}
+        self.sessions: dict[tuple[bytes, int], Session] = {}
+        """By client and number: each shard counts its own."""
         self.applications: dict[str, dict[Session, None]] = {}
-        self.interests = Interests(config.name, config.shards, config.linger)
+        self.interests = Interests(config.name, config.shards, config.linger, config.link_timeout)
         self.watched = self.interests.watched
         self.dirty: dict[Session, None] = {}
         self.flush_at: float | None = None
@@ -169,9 +172,9 @@ class Registrar:
             case Tick():
                 self._tick()
             case Opened():
-                self.conns[event.conn] = Session(event.conn, event.bits, self.now)
+                self._accept(event.conn, event.bits)
             case Attached():
-                session = self.conns[event.conn] = Session(event.conn, b"", self.now)
+                session = self._accept(event.conn, b"")
                 self._open(session, event.client, event.application)
             case Closed():
                 self._end(self.conns.get(event.conn))
@@ -187,6 +190,11 @@ class Registrar:
                 raise TypeError(f"not for a registrar: {event!r}")
 
     # The handshake, and the end.
+
+    def _accept(self, conn: Handle, bits: bytes) -> Session:
+        session = self.conns[conn] = Session(conn, bits, self.now)
+        self._visit_later(session, self.config.handshake_timeout)
+        return session
 
     def _hello(self, session: Session, hello: Hello) -> None:
         if session.phase is not Phase.GREETING:
@@ -219,7 +227,7 @@ class Registrar:
     def _open(self, session: Session, client: bytes, application: str) -> None:
         session.client = client
         session.application = application
-        session.owner = shard_of_client(client, self.config.shards)
+        session.owner = shard_of(client, self.config.shards)
         session.phase = Phase.OPENING
         self._owner(session).waiting[session] = None
         self._ask_to_open(session)
@@ -252,7 +260,7 @@ class Registrar:
 
     def _grant(self, session: Session) -> None:
         session.phase = Phase.OPEN
-        self.numbers[session.number] = session
+        self.sessions[session.client, session.number] = session
         if session.application:
             self.applications.setdefault(session.application, {})[session] = None
         out = self._out_to(session)
@@ -265,10 +273,9 @@ class Registrar:
             out.grant = Grant(session.client, token, session.nonce)
         session.bits, session.nonce = b"", None
         self._scan(session)
-        self._visit_later(session)
 
-    def _fence(self, number: int, code: str) -> None:
-        session = self.numbers.get(number)
+    def _fence(self, client: bytes, number: int, code: str) -> None:
+        session = self.sessions.get((client, number))
         if session is not None:
             self.counters["fenced"] += 1
             self._out_to(session).error = Failure(code)
@@ -280,7 +287,7 @@ class Registrar:
         link = self._owner(session)
         link.waiting.pop(session, None)
         if session.phase is Phase.OPEN:
-            del self.numbers[session.number]
+            del self.sessions[session.client, session.number]
             if session in self.dirty:
                 self._flush_session(session)
             closed = CloseSession(session.client, session.number)
@@ -404,7 +411,7 @@ class Registrar:
         if version is None:
             session.add(watched, NEVER)
         else:
-            known = watched.known if self.interests.holds(watched) else None
+            known = watched.known if self._holds(watched) else None
             session.add(watched, freshness.declared(version, acked, known))
         return True
 
@@ -479,7 +486,8 @@ class Registrar:
         if not unsaved:
             session.unsaved = None
             link.waiting.pop(session, None)
-            self._out_to(session).digest = True
+            if not session.unconfirmed:
+                self._out_to(session).digest = True
         for key in keys:
             self._confirm(session, key)
 
@@ -491,7 +499,7 @@ class Registrar:
         acked = session.registered.get(key)
         if acked is not None:
             watched = self.watched[key]
-            if not self.interests.holds(watched):
+            if not self._holds(watched):
                 return
             assert watched.known is not None
             if declared and acked[1] == NO_EPOCH:
@@ -499,10 +507,12 @@ class Registrar:
                 self._set_acked(session, watched, acked)
             if not session.lagging and due(acked, watched.known) is not Due.NOTHING:
                 self._tell_one(session, watched)
+        out = self._out_to(session)
+        out.statuses.append(Status(key, acked is not None, number))
         del unconfirmed[key]
         if not unconfirmed:
             session.unconfirmed = None
-        self._out_to(session).statuses.append(Status(key, acked is not None, number))
+            out.digest = True
 
     def _flush_acks(self) -> None:
         cells = 0
@@ -538,7 +548,9 @@ class Registrar:
         link = self.interests.links[event.link]
         if not link.up:
             return
-        link.heard_at = self.now
+        if not self.interests.hear(link, self.now):
+            self._effects.append(DropLink(link.shard))
+            return
         match event.message:
             case Push() as push:
                 self._push(link, push)
@@ -555,16 +567,16 @@ class Registrar:
                 self._opened(link, opened)
             case RowWritten(request=request):
                 self._row_written(link, request)
-            case Superseded(session=number):
-                self._fence(number, Fenced.code)
-            case RowRefused(session=number, code=code):
-                self._fence(number, code)
+            case Superseded(client=client, session=number):
+                self._fence(client, number, Fenced.code)
+            case RowRefused(client=client, session=number, code=code):
+                self._fence(client, number, code)
 
     def _push(self, link: ShardLink, push: Push) -> None:
         watched = self.watched.get(push.object)
         if watched is None:
             return
-        before = watched.known if self.interests.holds(watched) else None
+        before = watched.known if self._holds(watched) else None
         self.interests.learn(link, push)
         if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
             self.arrived.append(watched)
@@ -594,7 +606,7 @@ class Registrar:
     def _compare(self, watched: Watched) -> int:
         """The table, for every session of the object."""
         known, key = watched.known, watched.key
-        if known is None or not self.interests.holds(watched):
+        if known is None or not self._holds(watched):
             return 1
         behind: list[Session] = []
         astray: list[Session] = []
@@ -651,7 +663,7 @@ class Registrar:
             watched = self.watched.get(left.pop())
             if acked is None or watched is None or watched.known is None:
                 continue
-            if self.interests.holds(watched) and due(acked, watched.known) is not Due.NOTHING:
+            if self._holds(watched) and due(acked, watched.known) is not Due.NOTHING:
                 self._tell_one(session, watched)
                 sent += 1
         if session.lagging:
@@ -693,7 +705,7 @@ class Registrar:
             self.ping_at = self.now + self.config.ping_interval
             self.interests.expire(self.now)
             self._effects.extend(self.interests.messages())
-            self._effects.extend(self.interests.ping(self.now, self.config.link_timeout))
+            self._effects.extend(self.interests.ping(self.now))
         elif self.interests.pending():
             self._effects.extend(self.interests.messages())
         while self.wheel_turn < int(self.now):
@@ -701,22 +713,26 @@ class Registrar:
             for session in self.wheel.pop(self.wheel_turn, ()):
                 self._visit(session)
 
-    def _visit_later(self, session: Session) -> None:
-        turn = self.wheel_turn + max(1, round(self.config.scan_interval))
+    def _visit_later(self, session: Session, delay: float) -> None:
+        turn = self.wheel_turn + max(1, round(delay))
         self.wheel.setdefault(turn, []).append(session)
 
     def _visit(self, session: Session) -> None:
         """Every session's regular check: is it there, is its row safe, is it told everything?"""
-        if session.phase is not Phase.OPEN:
+        if self.conns.get(session.conn) is not session:
             return
-        silence = self.now - session.heard_at
-        if silence > self.config.heartbeat * self.config.missed_heartbeats:
+        if session.phase is Phase.OPEN:
+            patience = self.config.heartbeat * self.config.missed_heartbeats
+        else:
+            patience = self.config.handshake_timeout / 2
+        if self.now - session.heard_at > patience:
             self.counters["expired"] += 1
             self._out_to(session).close = True
             return
-        self._save(session, list(session.unsaved or ()))
-        self._scan(session)
-        self._visit_later(session)
+        if session.phase is Phase.OPEN:
+            self._save(session, list(session.unsaved or ()))
+            self._scan(session)
+        self._visit_later(session, self.config.scan_interval)
 
     def _work(self) -> None:
         budget = TURN
@@ -763,13 +779,16 @@ class Registrar:
                 continue
             open_ = session.phase is Phase.OPEN
             digest = None
-            if outgoing.digest and open_ and not session.unsaved:
+            if outgoing.digest and open_ and not session.unsaved and not session.unconfirmed:
                 digest = ServerDigest(len(session.registered), session.hash_sum, session.seen)
             for message in outgoing.messages(session.number if open_ else None, digest):
                 self._effects.append(Send(session.conn, message))
             if outgoing.close:
                 self._effects.append(Close(session.conn))
                 self._end(session)
+
+    def _holds(self, watched: Watched) -> bool:
+        return self.interests.holds(watched, self.now)
 
     def _owner(self, session: Session) -> ShardLink:
         return self.interests.links[session.owner]

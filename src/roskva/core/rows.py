@@ -107,14 +107,14 @@ class Rows:
     def _open(self, link: Handle, message: OpenSession) -> None:
         """The older session is fenced from here on, before the row is read."""
         older = self.holders.get(message.client)
-        self.sessions += 1
+        session = self._next_session(older.session if older else 0)
         self.counters["opened"] += 1
         created = older is not None and older.created
-        self.holders[message.client] = Holder(self.sessions, link, created)
+        self.holders[message.client] = Holder(session, link, created)
         if older is not None:
             self._tell(older.link, Superseded(message.client, older.session))
         id = self._load(message.client)
-        self.opening[id] = (link, message, self.sessions)
+        self.opening[id] = (link, message, session)
 
     def _load(self, client: bytes) -> int:
         id = self._next_id()
@@ -137,11 +137,14 @@ class Rows:
         self, link: Handle, opening: OpenSession, session: int, row: ClientRow | None, now: float
     ) -> None:
         client = opening.client
-        answers = _answers(opening.request, session, row)
         holder = self.holders.get(client)
-        if holder is None or holder.session != session:
+        superseded = holder is None or holder.session != session
+        if holder is not None and not superseded and row is not None and row.session >= session:
+            holder.session = session = self._next_session(row.session)
+        answers = _answers(opening.request, session, row)
+        if superseded:
             answers.append(Superseded(client, session))
-        elif row is not None:
+        elif holder is not None and row is not None:
             holder.created = True
             self._persist(link, answers, [PutClient(client, session, self._wall(now))])
             return
@@ -220,6 +223,11 @@ class Rows:
 
     def _tell(self, link: Handle, message: FromShard) -> None:
         self._effects.append(SendLink(link, message))
+
+    def _next_session(self, above: int) -> int:
+        """Above what the row has, too: boot numbers may go back with a lost disk and clock."""
+        self.sessions = max(self.sessions, above) + 1
+        return self.sessions
 
     def _wall(self, now: float) -> int:
         return self.wall_us + int(now * 1e6)

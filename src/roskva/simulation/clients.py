@@ -1,0 +1,347 @@
+"""Applications in the simulation, and the clients they run on: the real client core, or MQTT.
+
+An application keeps, per object, which change of it it knows. Told a version, it knows that one;
+told unknown, it looks at the backend. Either takes a moment, then it acks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roskva.core.backoff import Rate
+from roskva.core.client import Client, ClientConfig
+from roskva.core.effects import (
+    Acknowledge,
+    ClientEvent,
+    Connect,
+    Connected,
+    Deliver,
+    Disconnect,
+    Disconnected,
+    Effect,
+    Event,
+    FromServer,
+    Notify,
+    NotifyUnknown,
+    Register,
+    RegistrationFailure,
+    RegistrationStatus,
+    ReissueRegistrations,
+    SaveIdentity,
+    Tick,
+    Transmit,
+    Unregister,
+)
+from roskva.core.identity import pack_identity, unpack_identity
+from roskva.errors import BadMessage
+from roskva.model import Key
+from roskva.simulation.network import Connection
+from roskva.simulation.node import Node
+from roskva.wire import codec
+from roskva.wire.messages import ClientMessage
+
+if TYPE_CHECKING:
+    from roskva.simulation.world import World
+
+APP = "app"
+
+
+class App:
+    """What an application believes; it outlives its client's connection, and with luck a crash."""
+
+    def __init__(self, wanted: list[Key]) -> None:
+        self.wanted = dict.fromkeys(wanted)
+        self.knows: dict[Key, int] = {}
+        self.version: dict[Key, int] = {}
+        """Of what it knows, where that came as a version."""
+        self.acked: dict[Key, int] = {}
+        self.asked_at: dict[Key, float] = {}
+
+    def forget(self, key: Key) -> None:
+        for table in (self.knows, self.version, self.acked):
+            table.pop(key, None)
+
+
+class AnyClient(Node):
+    """What both kinds share: an application, and one connection at a time."""
+
+    reliable = False
+
+    def __init__(self, world: World, name: str, wanted: list[Key]) -> None:
+        super().__init__(world, name)
+        self.app = App(wanted)
+        self.conn: Connection | None = None
+        self.reads_slowly = False
+        self.deliveries = 0
+
+    def dial(self) -> None:
+        registrar = self.world.pick_registrar()
+        if registrar is None:
+            self.later(self.world.net.delay(), self.hung_up)
+            return
+        conn = self.conn = Connection(self.world, self, registrar, self.reliable)
+        registrar.accept(conn)
+        self.later(self.world.net.delay(), self.connected)
+
+    def connected(self) -> None:
+        raise NotImplementedError
+
+    def hung_up(self) -> None:
+        raise NotImplementedError
+
+    def closed(self, conn: Connection) -> None:
+        if conn is self.conn:
+            self.conn = None
+            self.later(0, self.hung_up)
+
+    def hang_up(self) -> None:
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            conn.close("client")
+
+    def read_again(self) -> None:
+        self.reads_slowly = False
+        if self.conn is not None and self.conn.server.alive:
+            self.conn.server.drain(self.conn)
+
+    def received(self, conn: Connection, frame: bytes) -> None:
+        raise NotImplementedError
+
+    def told(self, key: Key, version: int | None) -> int:
+        """The application learns; returns the change it will ack."""
+        oracle, app = self.world.oracle, self.app
+        self.deliveries += 1
+        self.world.notifications += 1
+        if version is None:
+            stamp = oracle.stamp.get(key, 0)
+            app.version.pop(key, None)
+            self.world.seen("told unknown")
+        else:
+            stamp = oracle.stamp_told(self.name, key, version)
+            oracle.check_not_older(self.name, key, stamp, app.acked.get(key, 0))
+            if stamp >= app.knows.get(key, 0):
+                app.version[key] = version
+        app.knows[key] = max(app.knows.get(key, 0), stamp)
+        oracle.note(self.world.clock.now, f"{self.name} told {key} {version}")
+        return stamp
+
+    def reaction_time(self) -> float:
+        return self.world.dice.random() * self.world.swarm.app_delay
+
+    def crash(self) -> None:
+        self.end()
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            conn.close("client")
+
+
+class ClientNode(AnyClient):
+    """A client of the full protocol."""
+
+    core: Client
+
+    def __init__(self, world: World, index: int, wanted: list[Key]) -> None:
+        super().__init__(world, f"client-{index}", wanted)
+        self.identity: bytes | None = None
+        self.identities: list[bytes] = []
+
+    def start(self) -> None:
+        swarm = self.world.swarm
+        self.begin()
+        self.asked: set[Key] = set()
+        self.core = Client(
+            ClientConfig(
+                app=APP,
+                application=self.name,
+                heartbeat=swarm.heartbeat,
+                answer_timeout=swarm.answer_timeout,
+                backoff_first=0.5,
+                backoff_cap=8.0,
+                rate=Rate(25, 1000),
+                reissue_grace=1.0,
+                fenced_wait=4.0,
+            ),
+            self.identity,
+            self.world.dice.getrandbits(64),
+            self.now(),
+        )
+        self.set_timer()
+
+    def step(self, event: Event) -> None:
+        for effect in self.core.step(event, self.now()):
+            self.carry_out(effect)
+        if self.alive:
+            self.set_timer()
+
+    def deadline(self) -> float | None:
+        return self.core.next_deadline()
+
+    def tick(self) -> None:
+        self.step(Tick())
+
+    def connected(self) -> None:
+        if self.conn is not None:
+            self.step(Connected())
+
+    def hung_up(self) -> None:
+        if self.conn is None:
+            self.step(Disconnected())
+
+    def received(self, conn: Connection, frame: bytes) -> None:
+        if conn is not self.conn:
+            return
+        try:
+            message = codec.decode_from_server(frame)
+        except BadMessage:
+            return
+        self.step(FromServer(message))
+
+    def carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Connect():
+                self.dial()
+            case Disconnect():
+                self.hang_up()
+            case Transmit(message=message):
+                if isinstance(message, ClientMessage):
+                    self.asked.update(operation.object for operation in message.operations)
+                if self.conn is not None:
+                    self.conn.send_to_server(codec.encode(message))
+            case SaveIdentity(identity=identity):
+                self.identity = identity
+                if identity is not None:
+                    self.identities.append(identity)
+            case Deliver(event=event):
+                self.deliver(event)
+
+    # The application.
+
+    def deliver(self, event: ClientEvent) -> None:
+        match event:
+            case Notify(object=key, version=version, epoch=epoch):
+                stamp = self.told(key, version)
+                self.later(self.reaction_time(), lambda: self.ack(key, version, epoch, stamp))
+            case NotifyUnknown(object=key, epoch=epoch):
+                self.later(self.reaction_time(), lambda: self.look(key, epoch))
+            case RegistrationStatus(object=key, registered=True):
+                self.world.oracle.note(self.world.clock.now, f"{self.name} registered {key}")
+                if key in self.asked:  # else it was on record, and nothing had to be compared
+                    self.asked.discard(key)
+                    self.world.confirmed(self, key)
+            case RegistrationFailure(object=key):
+                self.world.seen("registration failed")
+                self.later(1.0, lambda: self.register(key))
+            case ReissueRegistrations():
+                for key in list(self.app.wanted):
+                    declares = self.world.dice.random() < 0.5
+                    self.register(key, self.app.version.get(key) if declares else None)
+
+    def look(self, key: Key, epoch: int) -> None:
+        if key in self.app.wanted:
+            stamp = self.told(key, None)
+            self.ack(key, None, epoch, stamp)
+
+    def ack(self, key: Key, version: int | None, epoch: int, stamp: int) -> None:
+        if key in self.app.wanted:
+            if version is not None:
+                self.app.acked[key] = max(self.app.acked.get(key, 0), stamp)
+            self.step(Acknowledge(key, version, epoch))
+
+    def register(self, key: Key, version: int | None = None) -> None:
+        if self.alive and key in self.app.wanted:
+            self.app.asked_at[key] = self.world.clock.now
+            self.step(Register(key, version))
+
+    # Faults.
+
+    def unregister(self, key: Key) -> None:
+        if key in self.app.wanted and self.alive:
+            del self.app.wanted[key]
+            self.app.forget(key)
+            self.step(Unregister(key))
+
+    def want(self, key: Key) -> None:
+        self.app.wanted[key] = None
+        self.register(key)
+
+    def crash_forgetting(self) -> None:
+        self.crash()
+        self.identity = None
+        self.app = App(list(self.app.wanted))
+
+    def spoil_token(self) -> None:
+        kept = unpack_identity(self.identity, APP) if self.identity else None
+        if kept is not None:
+            spoilt = msgspec.structs.replace(kept, token=kept.token[:-1] + b"?")
+            self.identity = pack_identity(spoilt)
+
+
+class MqttNode(AnyClient):
+    """A device that speaks MQTT: subscribes after every connect, answers what it gets by id."""
+
+    reliable = True
+
+    def __init__(self, world: World, index: int, wanted: list[Key]) -> None:
+        super().__init__(world, f"mqtt-{index}", wanted)
+        self.id = world.dice.randbytes(16)
+
+    def start(self) -> None:
+        self.begin()
+        self.later(self.world.dice.random(), self.dial)
+
+    def deadline(self) -> float | None:
+        return None
+
+    def connected(self) -> None:
+        if self.conn is None:
+            return
+        conn = self.conn
+        self.say("connect", self.id, self.world.dice.choice((1, 2, 20)))
+        self.answered_at = self.world.clock.now
+        self.later(self.world.swarm.answer_timeout, lambda: self.check(conn))
+
+    def check(self, conn: Connection) -> None:
+        """Ping, and give up a connection that does not answer."""
+        if conn is not self.conn:
+            return
+        if self.world.clock.now - self.answered_at > 2.5 * self.world.swarm.answer_timeout:
+            self.hang_up()
+            self.hung_up()
+            return
+        self.say("ping")
+        self.later(self.world.swarm.answer_timeout, lambda: self.check(conn))
+
+    def hung_up(self) -> None:
+        if self.conn is None:
+            self.later(0.5 + self.world.dice.random() * 2, self.dial_again)
+
+    def dial_again(self) -> None:
+        if self.conn is None:
+            self.dial()
+
+    def say(self, *packet: object) -> None:
+        if self.conn is not None:
+            self.conn.send_to_server(msgspec.msgpack.encode(packet))
+
+    def received(self, conn: Connection, frame: bytes) -> None:
+        if conn is not self.conn:
+            return
+        self.answered_at = self.world.clock.now
+        match msgspec.msgpack.decode(frame):
+            case ["connack"]:
+                for key in self.app.wanted:
+                    self.app.asked_at[key] = self.world.clock.now
+                    self.say("subscribe", key)
+            case ["suback", str() as key, True]:
+                self.world.confirmed(self, key)
+            case ["publish", int() as id, str() as key, version]:
+                stamp = self.told(key, version)
+                acked = 0 if version is None else stamp
+                self.later(self.reaction_time(), lambda: self.puback(conn, id, key, acked))
+
+    def puback(self, conn: Connection, id: int, key: Key, stamp: int) -> None:
+        if conn is self.conn:
+            self.app.acked[key] = max(self.app.acked.get(key, 0), stamp)
+            self.say("puback", id)

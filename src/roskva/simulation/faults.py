@@ -1,0 +1,394 @@
+"""How each fault of a tape is done to a world."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.clients import ClientNode
+from roskva.simulation.node import Node
+from roskva.simulation.shard import FEED, ShardNode
+from roskva.simulation.tape import Fault
+from roskva.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from roskva.simulation.registrar import RegistrarNode
+    from roskva.simulation.world import World
+
+
+def inject(world: World, fault: Fault) -> None:
+    world.seen(fault.kind)
+    world.oracle.note(world.clock.now, f"fault {fault.kind}")
+    _FAULTS[fault.kind](world, fault)
+
+
+def _registrar(world: World, fault: Fault) -> RegistrarNode:
+    return world.registrars[fault.which % len(world.registrars)]
+
+
+def _shard(world: World, fault: Fault) -> ShardNode:
+    return world.shards[fault.which % len(world.shards)]
+
+
+def _client(world: World, fault: Fault) -> ClientNode:
+    return world.clients[fault.which % len(world.clients)]
+
+
+# The network.
+
+
+def _lossy(world: World, fault: Fault) -> None:
+    world.net.lossy = fault.strength
+
+    def over() -> None:
+        world.net.lossy = 0.0
+
+    world.clock.after(fault.length, over)
+
+
+def _slow_network(world: World, fault: Fault) -> None:
+    world.net.slow = 3.0 * fault.strength
+
+    def over() -> None:
+        world.net.slow = 0.0
+
+    world.clock.after(fault.length, over)
+
+
+def _clog(world: World, fault: Fault) -> None:
+    everybody = world.everybody()
+    conn = everybody[fault.which % len(everybody)].conn
+    if conn is not None:
+        conn.clogged_until = world.clock.now + fault.length
+
+
+def _swizzle(world: World, fault: Fault) -> None:
+    conns = [client.conn for client in world.everybody() if client.conn is not None]
+    world.dice.shuffle(conns)
+    for i, conn in enumerate(conns):
+        until = world.clock.now + 1.0 + fault.length * world.dice.random()
+
+        def clog(conn: object = conn, until: float = until) -> None:
+            conn.clogged_until = until  # type: ignore[attr-defined]
+
+        world.clock.after(i * 0.3, clog)
+
+
+def _cut(world: World, fault: Fault, how: str) -> None:
+    ends = (_registrar(world, fault).name, _shard(world, fault).name)
+    world.net.cuts[ends] = how
+
+    def over() -> None:
+        world.net.cuts.pop(ends, None)
+
+    world.clock.after(fault.length, over)
+
+
+def _half_open(world: World, fault: Fault) -> None:
+    everybody = world.everybody()
+    conn = everybody[fault.which % len(everybody)].conn
+    if conn is not None:
+        conn.dead = True
+
+
+def _cut_clients(world: World, fault: Fault) -> None:
+    for conn in list(_registrar(world, fault).conns.values()):
+        conn.reset()
+
+
+# Processes.
+
+
+def _crash_registrar(world: World, fault: Fault) -> None:
+    registrar = _registrar(world, fault)
+    if registrar.alive:
+        registrar.crash()
+        world.clock.after(fault.length, registrar.start_again)
+
+
+def _crash_shard(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    if shard.alive:
+        shard.crash()
+        world.clock.after(fault.length, shard.start_again)
+
+
+def _pause(node: Node, fault: Fault) -> None:
+    node.paused_until = node.world.clock.now + max(1.0, fault.length)
+
+
+def _slow(node: Node, fault: Fault) -> None:
+    node.slowness = fault.strength
+
+    def over() -> None:
+        node.slowness = 0.0
+
+    node.world.clock.after(fault.length, over)
+
+
+# Storage.
+
+
+def _write_error(world: World, fault: Fault) -> None:
+    _shard(world, fault).store.failing_writes = 1 + fault.which % 3
+
+
+def _rows_unavailable(world: World, fault: Fault) -> None:
+    store = _shard(world, fault).store
+    byte = bytes([fault.which % 256])
+    near = bytes([(fault.which + 1) % 256])
+    store.refused_prefixes = (b"c" + byte, b"o" + byte, b"c" + near, b"c", b"o")[
+        : 2 + fault.which % 4
+    ]
+
+    def over() -> None:
+        store.refused_prefixes = ()
+
+    world.clock.after(fault.length, over)
+
+
+def _slow_store(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    shard.slow_store = fault.strength
+
+    def over() -> None:
+        shard.slow_store = 0.0
+
+    world.clock.after(fault.length, over)
+
+
+def _old_snapshot(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    if shard.alive and shard.snapshots:
+        shard.crash()
+        shard.restore(shard.snapshots[-1 - fault.which % min(len(shard.snapshots), 4)])
+        if fault.strength > 0.6:
+            _drop_old_segments(shard, keep=1)
+        world.clock.after(fault.length, shard.start_again)
+
+
+def _lose_disk(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    if shard.alive:
+        shard.crash()
+        shard.disk, shard.store = SimulatedDisk(), MemoryStore()
+        shard.snapshots.clear()
+        shard.durable_marker = None
+        shard.intact = False
+        world.clock.after(fault.length, shard.start_again)
+
+
+def _feed_recreated(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    if shard.alive:
+        shard.crash()
+        shard.disk = SimulatedDisk()
+        shard.intact = False
+        world.clock.after(fault.length, shard.start_again)
+
+
+def _feed_bit_flip(world: World, fault: Fault) -> None:
+    """While the matcher is down, so that it has to read what was hit."""
+    shard = _shard(world, fault)
+    if not shard.alive:
+        return
+    segments = [name for name in shard.disk.list(FEED) if name.endswith(".seg")]
+    if segments:
+        path = f"{FEED}/{segments[-1]}"
+        shard.disk.flip(path, int(shard.disk.size(path) * 8 * world.dice.random()))
+        shard.intact = False
+    shard.crash()
+    if shard.snapshots and fault.strength > 0.3:
+        shard.restore(shard.snapshots[-1])
+    world.clock.after(fault.length, shard.start_again)
+
+
+def _feed_full(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    shard.disk.capacity = shard.disk.used() + 100
+    world.clock.after(fault.length, shard.disk.heal)
+
+
+def _feed_error(world: World, fault: Fault) -> None:
+    _shard(world, fault).disk.fail("sync", errno.EIO, times=1 + fault.which % 2)
+
+
+def _feed_torn(world: World, fault: Fault) -> None:
+    disk = _shard(world, fault).disk
+    disk.cut_before_step = disk.steps + fault.which % 7
+
+
+def _retention(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    if shard.alive:
+        _drop_old_segments(shard, keep=1 + fault.which % 2)
+
+
+def _drop_old_segments(shard: ShardNode, keep: int) -> None:
+    """As retention does when it has to pass a marker."""
+    shard.disk.cut_before_step = None
+    segments = sorted(name for name in shard.disk.list(FEED) if name.endswith(".seg"))
+    for name in segments[:-keep]:
+        shard.disk.remove(f"{FEED}/{name}")
+        shard.intact = False
+    shard.disk.sync_directory(FEED)
+
+
+# Time.
+
+
+def _wall_jump(world: World, fault: Fault) -> None:
+    for node in (_shard(world, fault), _registrar(world, fault)):
+        world.skews[node.name] = (fault.strength - 0.5) * 7200
+
+
+# Clients.
+
+
+def _crash_client(world: World, fault: Fault) -> None:
+    everybody = world.everybody()
+    client = everybody[fault.which % len(everybody)]
+    if client.alive:
+        client.crash()
+        world.clock.after(fault.length, client.start_again)
+
+
+def _restart_after(world: World, fault: Fault, spoil: Callable[[ClientNode], None]) -> None:
+    client = _client(world, fault)
+    if client.alive:
+        client.crash()
+        spoil(client)
+        world.clock.after(fault.length, client.start_again)
+
+
+def _replay_token(client: ClientNode) -> None:
+    """An older token of the same client; what is cached is of today."""
+    if client.identities:
+        client.identity = client.identities[-1]
+
+
+def _churn(world: World, fault: Fault) -> None:
+    client = _client(world, fault)
+    keys = list(client.app.wanted)
+    if not keys or not client.alive:
+        return
+    key = keys[fault.which % len(keys)]
+    client.unregister(key)
+    if fault.strength < 0.7:
+        again = fault.length * (0.01 if fault.which % 2 else 1.0)
+        world.clock.after(again, lambda: client.want(key))
+    else:
+        client.want(world.objects[fault.which % len(world.objects)])
+
+
+def _redeclare(world: World, fault: Fault) -> None:
+    """The application rolls its cache back and says so."""
+    client = _client(world, fault)
+    for key in list(client.app.wanted):
+        versions = [version for named, version in world.oracle.stamp_of if named == key]
+        older = [v for v in versions if v < client.app.version.get(key, -1)]
+        if older and client.alive:
+            version = older[fault.which % len(older)]
+            client.app.forget(key)
+            client.app.knows[key] = world.oracle.stamp_of[key, version]
+            client.register(key, version)
+
+
+def _slow_reader(world: World, fault: Fault) -> None:
+    client = _client(world, fault)
+    client.reads_slowly = True
+    world.clock.after(fault.length, client.read_again)
+
+
+def _twin(world: World, fault: Fault) -> None:
+    original = _client(world, fault)
+    if original.identity is None:
+        return
+    twin = ClientNode(world, 100 + world.next_id(), list(original.app.wanted))
+    twin.identity, twin.app = original.identity, original.app  # two tabs over one cache
+    twin.start()
+    world.twins.append(twin)
+    world.clock.after(fault.length, twin.crash)
+
+
+def _herd(world: World, fault: Fault) -> None:
+    for registrar in world.registrars:
+        for conn in list(registrar.conns.values()):
+            conn.reset()
+
+
+# The pipeline.
+
+
+def _lose_fast_path(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    shard.fast_path_loss = max(0.1, fault.strength)
+
+    def over() -> None:
+        shard.fast_path_loss = 0.0
+
+    world.clock.after(fault.length, over)
+
+
+def _stop_bridge(world: World, fault: Fault) -> None:
+    world.bridge.stopped_until = world.clock.now + fault.length
+
+
+def _bridge_repeats(world: World, fault: Fault) -> None:
+    world.bridge.repeats += 1
+
+
+def _bridge_skips(world: World, fault: Fault) -> None:
+    world.bridge.skips += 1
+
+
+def _forge_and_reset(world: World, fault: Fault) -> None:
+    world.publishers[world.objects[fault.which % len(world.objects)]].forge_and_reset()
+
+
+_FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
+    "lossy": _lossy,
+    "slow_network": _slow_network,
+    "clog": _clog,
+    "swizzle": _swizzle,
+    "partition": lambda world, fault: _cut(world, fault, "both"),
+    "one_way": lambda world, fault: _cut(world, fault, "one_way"),
+    "half_open": _half_open,
+    "cut_clients": _cut_clients,
+    "crash_registrar": _crash_registrar,
+    "crash_shard": _crash_shard,
+    "pause_registrar": lambda world, fault: _pause(_registrar(world, fault), fault),
+    "pause_shard": lambda world, fault: _pause(_shard(world, fault), fault),
+    "slow_shard": lambda world, fault: _slow(_shard(world, fault), fault),
+    "slow_registrar": lambda world, fault: _slow(_registrar(world, fault), fault),
+    "write_error": _write_error,
+    "rows_unavailable": _rows_unavailable,
+    "slow_store": _slow_store,
+    "old_snapshot": _old_snapshot,
+    "lose_disk": _lose_disk,
+    "feed_bit_flip": _feed_bit_flip,
+    "feed_full": _feed_full,
+    "feed_error": _feed_error,
+    "feed_torn": _feed_torn,
+    "feed_recreated": _feed_recreated,
+    "retention": _retention,
+    "wall_jump": _wall_jump,
+    "crash_client": _crash_client,
+    "crash_client_forgetting": lambda world, fault: _restart_after(
+        world, fault, ClientNode.crash_forgetting
+    ),
+    "lose_token": lambda world, fault: _restart_after(world, fault, ClientNode.spoil_token),
+    "replay_token": lambda world, fault: _restart_after(world, fault, _replay_token),
+    "churn": _churn,
+    "slow_reader": _slow_reader,
+    "redeclare": _redeclare,
+    "twin": _twin,
+    "herd": _herd,
+    "lose_fast_path": _lose_fast_path,
+    "stop_bridge": _stop_bridge,
+    "bridge_repeats": _bridge_repeats,
+    "bridge_skips": _bridge_skips,
+    "forge_and_reset": _forge_and_reset,
+}

@@ -1,0 +1,87 @@
+"""What must hold, judged from outside: by what was published and what applications were told.
+
+Every change of an object at its backend has a **stamp**, counted upwards. A version that is
+published carries the stamp of its change; an application that is told a version knows that stamp,
+and one that is told *unknown* looks at the backend and knows the newest. Stamps, unlike versions,
+keep their order through a reset.
+
+Safety is checked at every event, liveness once the faults have stopped.
+"""
+
+from collections import Counter
+from hashlib import blake2b
+
+from roskva.model import Key
+
+
+class Violation(Exception):
+    pass
+
+
+class Oracle:
+    def __init__(self) -> None:
+        self.stamp: dict[Key, int] = {}
+        """Of the newest change at the backend."""
+        self.stamp_of: dict[tuple[Key, int], int] = {}
+        """Of every version ever handed to a publisher."""
+        self.acknowledged: dict[Key, int] = {}
+        """The newest stamp whose publisher was told yes."""
+        self.history: dict[Key, list[tuple[float, int]]] = {}
+        """When which stamp was acknowledged."""
+        self.sometimes: Counter[str] = Counter()
+        self.trace: list[str] | None = None
+        self._hash = blake2b(digest_size=16)
+
+    def note(self, now: float, text: str) -> None:
+        """One line of the trace; the hash of all of them identifies the run."""
+        line = f"{now:.6f} {text}"
+        self._hash.update(line.encode())
+        if self.trace is not None:
+            self.trace.append(line)
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    # Publishing.
+
+    def change(self, key: Key, version: int | None) -> int:
+        """The backend changed an object; `version` is what it will publish."""
+        stamp = self.stamp[key] = self.stamp.get(key, 0) + 1
+        if version is not None:
+            self.stamp_of[key, version] = stamp
+        return stamp
+
+    def published(self, now: float, key: Key, stamp: int) -> None:
+        if stamp > self.acknowledged.get(key, 0):
+            self.acknowledged[key] = stamp
+            self.history.setdefault(key, []).append((now, stamp))
+
+    def acknowledged_by(self, key: Key, moment: float) -> int:
+        stamps = [stamp for at, stamp in self.history.get(key, ()) if at <= moment]
+        return max(stamps, default=0)
+
+    # Telling.
+
+    def stamp_told(self, who: str, key: Key, version: int) -> int:
+        stamp = self.stamp_of.get((key, version))
+        if stamp is None:
+            raise Violation(f"{who} was told {key} = {version}, which nobody published")
+        return stamp
+
+    def check_not_older(self, who: str, key: Key, told: int, acked: int) -> None:
+        if told < acked:
+            raise Violation(f"{who} was told change {told} of {key} after it acked {acked}")
+
+    def check_confirmed(self, who: str, key: Key, knows: int, since: float) -> None:
+        """A confirmed registration has been compared with what was current a short while ago."""
+        current = self.acknowledged_by(key, since)
+        if knows < current:
+            raise Violation(
+                f"{who} was confirmed for {key} knowing change {knows}; "
+                f"{current} was acknowledged before {since:.3f}"
+            )
+
+    def check_fresh(self, who: str, key: Key, knows: int) -> None:
+        needed = self.acknowledged.get(key, 0)
+        if knows < needed:
+            raise Violation(f"{who} knows change {knows} of {key}; {needed} was acknowledged")

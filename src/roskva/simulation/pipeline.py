@@ -1,0 +1,194 @@
+"""Publishers and the bridge in the simulation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roskva.core.coalesce import coalesce
+from roskva.core.effects import Apply, Handle
+from roskva.errors import RoskvaError
+from roskva.feed.base import START, Batch, Idle, Marker
+from roskva.feed.reader import LogReader
+from roskva.model import Key, Update, reset_mark, shard_of
+
+if TYPE_CHECKING:
+    from roskva.simulation.shard import ShardNode
+    from roskva.simulation.world import World
+
+_RETRY = 2.0
+_FORGED = 10**15
+
+
+class Publisher:
+    """The backend of one object: changes it, and publishes until it is told yes."""
+
+    def __init__(self, world: World, key: Key) -> None:
+        self.world = world
+        self.key = key
+        self.version = 0
+        self.in_flight = 0
+        self.busy_resetting = False
+        self.stopped = False
+
+    def run(self) -> None:
+        if self.stopped:
+            return
+        interval = self.world.swarm.publish_interval
+        self.world.clock.after(self.world.dice.expovariate(1 / interval), self.run)
+        if not self.busy_resetting:
+            self.change()
+
+    def change(self) -> None:
+        world, oracle = self.world, self.world.oracle
+        self.version += world.dice.choice((1, 1, 1, 7))
+        before = oracle.stamp.get(self.key, 0)
+        stamp = oracle.change(self.key, self.version)
+        # A source may be named only when all before it is published: see docs/protocol.md.
+        source = None if self.in_flight else world.pick_author(self.key, before, stamp)
+        self._publish(Update(self.key, self.version, source), stamp)
+
+    def forge_and_reset(self) -> None:
+        """Somebody publishes a version from the far future; an operator resets the object."""
+        if self.busy_resetting or self.in_flight:
+            return
+        self.busy_resetting = True
+        forged = _FORGED + self.version
+        stamp = self.world.oracle.change(self.key, forged)
+        self._publish(Update(self.key, forged), stamp)
+        self._reset_when_idle()
+
+    def _reset_when_idle(self) -> None:
+        if self.in_flight:
+            self.world.clock.after(0.5, self._reset_when_idle)
+            return
+        stamp = self.world.oracle.change(self.key, None)
+        self._reset(stamp)
+
+    def _reset(self, stamp: int) -> None:
+        """Whoever tries again draws a new mark: a reset that comes twice resets twice."""
+        mark = reset_mark(self.world.dice.getrandbits(64))
+        done: list[bool] = []
+
+        def acknowledged() -> None:
+            if not done:
+                done.append(True)
+                self.busy_resetting = False
+                self.world.seen("reset")
+                self.world.oracle.published(self.world.clock.now, self.key, stamp)
+
+        def again() -> None:
+            if not done:
+                done.append(True)
+                self._reset(stamp)
+
+        self._send(Update(self.key, mark, reset=True), acknowledged)
+        self.world.clock.after(_RETRY, again)
+
+    def _publish(self, update: Update, stamp: int) -> None:
+        self.in_flight += 1
+        done: list[bool] = []
+        world = self.world
+
+        def acknowledged() -> None:
+            if not done:
+                done.append(True)
+                self.in_flight -= 1
+                world.acknowledged_updates.append(update)
+                world.oracle.published(world.clock.now, self.key, stamp)
+                world.oracle.note(world.clock.now, f"published {self.key} {update.version}")
+
+        def attempt() -> None:
+            if not done:
+                self._send(update, acknowledged)
+                world.clock.after(_RETRY, attempt)
+
+        attempt()
+
+    def _send(self, update: Update, acknowledged: object) -> None:
+        world = self.world
+        shard = world.shards[shard_of(self.key, world.swarm.shards)]
+        if world.net.lossy and world.dice.random() < 0.3 * world.net.lossy:
+            return
+        delay = world.net.delay
+
+        def answer() -> None:
+            if not (world.net.lossy and world.dice.random() < 0.3 * world.net.lossy):
+                world.clock.after(delay(), acknowledged)  # type: ignore[arg-type]
+
+        shard_life = shard.life
+        if shard.alive:
+            shard.later(delay(), lambda: shard.publish(update, answer))
+        elif shard_life:
+            world.seen("publisher met a dead shard")
+
+
+class Bridge:
+    """Reads every shard's feed from outside and delivers it again, whoever is up."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.cursor: dict[int, int] = {}
+        self.readers: dict[int, tuple[object, LogReader]] = {}
+        self.stopped_until = 0.0
+        self.skips = 0
+        self.repeats = 0
+
+    def run(self) -> None:
+        interval = self.world.swarm.bridge_interval
+        if not interval:
+            return
+        self.world.clock.after(interval, self.run)
+        if self.world.clock.now < self.stopped_until:
+            return
+        for shard in self.world.shards:
+            self._deliver(shard, self.cursor.get(shard.index, START), advance=True)
+
+    def _deliver(self, shard: ShardNode, after: int, advance: bool) -> None:
+        try:
+            reader = self._reader(shard)
+            read = reader.read(Marker(reader.lineage, after), max_rows=50)
+        except (RoskvaError, OSError):
+            return
+        if isinstance(read, Batch):
+            rows = [(read.base + i, update) for i, update in enumerate(read.updates())]
+            self._offer(shard, reader.lineage, read.first, read.last, rows)
+        elif not isinstance(read, Idle):
+            self.world.seen("bridge met a hole")
+        if advance:
+            self._advance(shard, read.last)
+
+    def _advance(self, shard: ShardNode, last: int) -> None:
+        if self.skips:
+            self.skips -= 1
+            last += 2
+            self.world.seen("bridge skipped a range")
+        if self.repeats:
+            self.repeats -= 1
+            last = max(START, last - 5)
+            self.world.seen("bridge repeated a range")
+        self.cursor[shard.index] = last
+
+    def _offer(
+        self, shard: ShardNode, lineage: int, first: int, last: int, rows: list[tuple[int, Update]]
+    ) -> None:
+        if not shard.alive:
+            self.world.seen("bridge met a dead shard")
+            return
+        request = (shard.index, first)
+        batch = Apply(lineage, first, last, coalesce(rows), request)
+        shard.later(self.world.net.delay(), lambda: shard.step_matcher(batch))
+
+    def answered(self, shard: ShardNode, request: Handle, lineage: int, offset: int) -> None:
+        assert isinstance(request, tuple)
+        self.world.check_answer(shard, lineage, offset)
+        first = request[1]
+        if offset < first - 1 and self._reader(shard).lineage == lineage:
+            self.world.seen("bridge closed a gap")
+            self._deliver(shard, offset, advance=False)
+
+    def _reader(self, shard: ShardNode) -> LogReader:
+        disk, reader = self.readers.get(shard.index, (None, None))
+        if disk is not shard.disk or reader is None:
+            reader = LogReader(shard.disk, "feed")
+            self.readers[shard.index] = (shard.disk, reader)
+        return reader

@@ -1,0 +1,171 @@
+"""A run on paper: the swarm it draws its cluster from, and every fault that befalls it.
+
+Both follow from a seed. A tape that fails is written to a file, replayed, shrunk by leaving faults
+out, and kept.
+"""
+
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import msgspec
+
+FAULTS: Final[dict[str, tuple[str, ...]]] = {
+    "network": (
+        "lossy",  # drops, duplicates and reorders what clients and registrars say
+        "slow_network",
+        "clog",  # one connection's messages wait
+        "swizzle",  # several clogged one by one and released in another order
+        "partition",  # a registrar from a shard, both ways
+        "one_way",  # only what the shard says is lost
+        "half_open",  # a client's connection dies and nobody is told
+        "cut_clients",  # a registrar loses all its connections at once
+    ),
+    "process": (
+        "crash_registrar",
+        "crash_shard",
+        "pause_registrar",
+        "pause_shard",
+        "slow_shard",
+        "slow_registrar",
+    ),
+    "storage": (
+        "write_error",
+        "rows_unavailable",
+        "slow_store",
+        "old_snapshot",  # the store comes back as it was a while ago
+        "lose_disk",
+        "feed_bit_flip",
+        "feed_full",
+        "feed_error",
+        "feed_torn",  # the power goes in the middle of a commit
+        "feed_recreated",
+        "retention",
+    ),
+    "time": ("wall_jump",),
+    "clients": (
+        "crash_client",
+        "crash_client_forgetting",
+        "lose_token",
+        "replay_token",
+        "churn",
+        "slow_reader",
+        "redeclare",
+        "twin",  # the same identity connects twice
+        "herd",
+    ),
+    "pipeline": (
+        "lose_fast_path",
+        "stop_bridge",
+        "bridge_repeats",
+        "bridge_skips",
+        "forge_and_reset",
+    ),
+}
+KINDS: Final = tuple(kind for kinds in FAULTS.values() for kind in kinds)
+
+
+class Fault(msgspec.Struct, frozen=True):
+    at: float
+    kind: str
+    length: float
+    """Seconds, where it has a duration."""
+    which: int
+    """Chooses the victim, modulo how many there are."""
+    strength: float
+    """0 … 1"""
+
+
+class Swarm(msgspec.Struct, frozen=True):
+    """How a cluster is built and how nervous its timers are. Times are in seconds."""
+
+    clients: int
+    mqtt_clients: int
+    registrars: int
+    shards: int
+    objects: int
+    registrations: int
+    publish_interval: float
+    latency: float
+    heartbeat: float
+    scan_interval: float
+    answer_timeout: float
+    ack_flush: float
+    linger: float
+    ping_interval: float
+    sync_timeout: float
+    feed_tick: float
+    bridge_interval: float
+    """0: no bridge."""
+    fast_path: bool
+    app_delay: float
+    """At most so long does an application take to ack."""
+    sources: bool
+    handshakes_per_10s: int
+    drift: float
+    fault_time: float
+
+
+class Tape(msgspec.Struct, frozen=True):
+    seed: int
+    swarm: Swarm
+    faults: list[Fault]
+
+    def without(self, gone: set[int]) -> "Tape":
+        faults = [fault for i, fault in enumerate(self.faults) if i not in gone]
+        return msgspec.structs.replace(self, faults=faults)
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+
+    @staticmethod
+    def load(path: Path) -> "Tape":
+        return msgspec.json.decode(path.read_bytes(), type=Tape)
+
+
+def tape_of(seed: int) -> Tape:
+    dice = Random(seed)
+    swarm = _swarm(dice)
+    return Tape(seed, swarm, _faults(dice, swarm))
+
+
+def _swarm(dice: Random) -> Swarm:
+    return Swarm(
+        clients=dice.randint(1, 4),
+        mqtt_clients=dice.choice((0, 0, 1, 2)),
+        registrars=dice.randint(1, 3),
+        shards=dice.randint(1, 2),
+        objects=dice.randint(1, 5),
+        registrations=dice.randint(1, 4),
+        publish_interval=dice.choice((1.0, 3.0, 8.0)),
+        latency=dice.choice((0.001, 0.005, 0.05)),
+        heartbeat=dice.choice((5.0, 10.0, 25.0)),
+        scan_interval=dice.choice((4.0, 8.0, 20.0)),
+        answer_timeout=dice.choice((2.0, 4.0, 8.0)),
+        ack_flush=dice.choice((0.5, 1.0, 5.0)),
+        linger=dice.choice((1.0, 10.0, 60.0)),
+        ping_interval=dice.choice((1.0, 2.0)),
+        sync_timeout=dice.choice((1.0, 5.0)),
+        feed_tick=dice.choice((1.0, 3.0)),
+        bridge_interval=dice.choice((0.0, 1.0, 4.0)),
+        fast_path=dice.random() < 0.8,
+        app_delay=dice.choice((0.01, 0.5, 4.0)),
+        sources=dice.random() < 0.5,
+        handshakes_per_10s=dice.choice((5, 50, 1000)),
+        drift=dice.choice((0.0, 0.0, 0.02)),
+        fault_time=480.0,
+    )
+
+
+def _faults(dice: Random, swarm: Swarm) -> list[Fault]:
+    """Each kind is on or off for a seed, with an intensity of its own."""
+    faults = []
+    for kind in KINDS:
+        times = dice.choice((0, 0, 0, 1, 2, 4))
+        for _ in range(times):
+            at = round(dice.uniform(5.0, swarm.fault_time), 3)
+            longest = dice.choice((1.0, 6.0, 20.0, 60.0))
+            length = round(dice.uniform(0.1, longest), 3)
+            faults.append(Fault(at, kind, length, dice.randrange(1 << 16), round(dice.random(), 3)))
+    faults.sort(key=lambda fault: fault.at)
+    return faults

@@ -1,0 +1,256 @@
+"""One simulated cluster: built from a tape, broken as the tape says, healed and judged.
+
+Safety is checked while it runs. Then the faults stop, one registrar stays dead for good where there
+are several, and everybody else must be fresh within `bound()`; once more after another round of
+updates; then nothing more may be said, and when the clients leave, nothing of them may be left in
+memory.
+"""
+
+from collections import Counter
+from functools import partial
+from random import Random
+from typing import Final
+
+import msgspec
+
+from roskva.core.token import TokenKeys
+from roskva.feed.base import START, Batch, Marker
+from roskva.model import Key, Update, shard_of
+from roskva.simulation.clients import APP, AnyClient, ClientNode, MqttNode
+from roskva.simulation.clock import Clock
+from roskva.simulation.faults import inject
+from roskva.simulation.network import Network
+from roskva.simulation.oracle import Oracle, Violation
+from roskva.simulation.pipeline import Bridge, Publisher
+from roskva.simulation.registrar import RegistrarNode
+from roskva.simulation.shard import ShardNode
+from roskva.simulation.tape import Tape
+
+MAX_HELD_BYTES: Final = 64 * 1024
+_KEY: Final = b"an even simpler simulation key!!"
+
+
+class Report(msgspec.Struct, frozen=True):
+    seed: int
+    violation: str | None
+    trace_hash: str
+    simulated_seconds: float
+    notifications: int
+    sometimes: dict[str, int]
+    faults: dict[str, int]
+
+
+class World:
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.swarm = swarm = tape.swarm
+        self.dice = Random(tape.seed + 1)
+        self.clock = Clock()
+        self.oracle = Oracle()
+        self.net = Network(self)
+        self.keys = TokenKeys({1: _KEY}, 1)
+        self.notifications = 0
+        self.acknowledged_updates: list[Update] = []
+        self.skews: dict[str, float] = {}
+        self.ids = 0
+        self.dead_for_good: RegistrarNode | None = None
+        self.objects = [f"{APP}/object-{i}" for i in range(swarm.objects)]
+        self.shards = [ShardNode(self, i) for i in range(swarm.shards)]
+        self.registrars = [RegistrarNode(self, i) for i in range(swarm.registrars)]
+        self.clients = [ClientNode(self, i, self._some_objects()) for i in range(swarm.clients)]
+        self.devices = [MqttNode(self, i, self._some_objects()) for i in range(swarm.mqtt_clients)]
+        self.publishers = {key: Publisher(self, key) for key in self.objects}
+        self.bridge = Bridge(self)
+        self.twins: list[ClientNode] = []
+
+    def everybody(self) -> list[AnyClient]:
+        return [*self.clients, *self.devices]
+
+    def _some_objects(self) -> list[Key]:
+        return self.dice.sample(self.objects, min(self.swarm.registrations, len(self.objects)))
+
+    # The run.
+
+    def run(self) -> Report:
+        violation = None
+        try:
+            self._run()
+        except Violation as found:
+            violation = str(found)
+        return Report(
+            self.tape.seed,
+            violation,
+            self.oracle.digest(),
+            self.clock.now,
+            self.notifications,
+            dict(self.oracle.sometimes),
+            dict(Counter(fault.kind for fault in self.tape.faults)),
+        )
+
+    def _run(self) -> None:
+        self.start()
+        for fault in self.tape.faults:
+            self.clock.after(fault.at, partial(inject, self, fault))
+        self.clock.run(self.swarm.fault_time)
+        self.heal()
+        self.clock.run(self.clock.now + self.bound())
+        self.check_liveness()
+        for publisher in self.publishers.values():
+            publisher.change()
+        self.clock.run(self.clock.now + self.bound())
+        self.check_liveness()
+        self.check_quiet()
+        self.check_feeds()
+        self.check_empty()
+
+    def start(self) -> None:
+        for shard in self.shards:
+            shard.start()
+        for registrar in self.registrars:
+            registrar.start()
+        for client in self.everybody():
+            self.clock.after(self.dice.random() * 3, client.start)
+        for publisher in self.publishers.values():
+            self.clock.after(self.dice.random() * 5, publisher.run)
+        self.bridge.run()
+
+    def heal(self) -> None:
+        """Faults stop. What they left behind stays; one registrar of several never comes back."""
+        for publisher in self.publishers.values():
+            publisher.stopped = True
+        for twin in self.twins:
+            twin.crash()
+        nodes = [*self.shards, *self.registrars, *self.everybody()]
+        self.clock.run(max([self.clock.now, *(node.paused_until for node in nodes)]) + 1.0)
+        self.net.lossy = self.net.slow = 0.0
+        self.net.cuts.clear()
+        for node in nodes:
+            node.slowness = 0.0
+        for shard in self.shards:
+            shard.heal()
+        if len(self.registrars) > 1:
+            self.dead_for_good = self.registrars[self.dice.randrange(len(self.registrars))]
+            self.dead_for_good.crash()
+        for registrar in self.registrars:
+            if not registrar.alive and registrar is not self.dead_for_good:
+                registrar.start()
+        for client in self.everybody():
+            if client.reads_slowly:
+                client.read_again()
+            if not client.alive:
+                client.start()
+
+    def bound(self) -> float:
+        """How long it may take from healed to fresh: every timer that may have to run out, once."""
+        swarm = self.swarm
+        link = 4 * swarm.ping_interval + 2.0
+        herd = 10.0 * (1 + len(self.everybody()) / swarm.handshakes_per_10s)
+        connect = 1.2 * (8.0 + 4.0) + 2 * swarm.answer_timeout + herd
+        notice = 1.2 * swarm.heartbeat + swarm.answer_timeout + swarm.sync_timeout
+        retry = 2 * (1.2 * (swarm.answer_timeout + 8.0))
+        feed = swarm.feed_tick + 2.0 * 4 + 2.0
+        tell = 2 * swarm.scan_interval + 2.0 + 3 * swarm.app_delay + 5.0
+        return (link + connect + notice + retry + feed + tell) * (1 + swarm.drift)
+
+    # Judgement.
+
+    def check_liveness(self) -> None:
+        for client in self.everybody():
+            for key in client.app.wanted:
+                self.oracle.check_fresh(client.name, key, client.app.knows.get(key, 0))
+
+    def check_quiet(self) -> None:
+        before = [client.deliveries for client in self.clients]
+        swarm = self.swarm
+        self.clock.run(self.clock.now + 2 * swarm.scan_interval + 2 * swarm.heartbeat + 5.0)
+        for client, count in zip(self.clients, before, strict=True):
+            if client.deliveries != count:
+                raise Violation(f"{client.name} was told again although nothing had changed")
+
+    def check_feeds(self) -> None:
+        for shard in self.shards:
+            if not shard.intact:
+                continue
+            held: set[tuple[Key, int]] = set()
+            after = START
+            while isinstance(read := shard.reader.read(Marker(shard.log.lineage, after)), Batch):
+                held.update((update.object, update.version) for update in read.updates())
+                after = read.last
+            for update in self.acknowledged_updates:
+                mine = shard_of(update.object, self.swarm.shards) == shard.index
+                if mine and (update.object, update.version) not in held:
+                    raise Violation(f"{update.object} {update.version} vanished from its feed")
+
+    def check_empty(self) -> None:
+        for client in self.everybody():
+            client.crash()
+        swarm = self.swarm
+        gone = 5 * swarm.heartbeat + swarm.scan_interval + swarm.linger
+        self.clock.run(self.clock.now + (gone + 10.0) * (1 + 2 * swarm.drift))
+        for registrar in self.registrars:
+            if registrar.alive:
+                core = registrar.core
+                left = (core.conns, core.sessions, core.watched, core.dirty, core.applications)
+                if any(left):
+                    raise Violation(f"{registrar.name} remembers clients that are gone")
+        for shard in self.shards:
+            if shard.matcher.objects or shard.rows.holders:
+                raise Violation(f"{shard.name} remembers clients that are gone")
+
+    def check_bounded(self, held: int) -> None:
+        if held > MAX_HELD_BYTES:
+            raise Violation(f"{held} bytes wait for a client that does not read")
+
+    def check_answer(self, shard: ShardNode, lineage: int, offset: int) -> None:
+        self.seen("bridge answered")
+        on_disk = shard.durable_marker
+        if on_disk is not None and lineage == on_disk.lineage and offset > on_disk.applied:
+            raise Violation(
+                f"{shard.name} answered for {offset}; on disk it is at {on_disk.applied}"
+            )
+
+    def confirmed(self, client: AnyClient, key: Key) -> None:
+        """A confirmation must rest on a link that was up: see `Oracle.check_confirmed`."""
+        swarm, life = self.swarm, client.life
+        asked_at = client.app.asked_at.get(key, self.clock.now)
+        slack = 4 * swarm.ping_interval + 3.0 * self.net.slow + 2 * self.net.lossy
+        since = min(asked_at, self.clock.now) - slack - 5.0
+        wait = 2 * swarm.feed_tick + 3.0 + 2 * swarm.app_delay
+
+        def check() -> None:
+            online = client.life == life and client.conn is not None and not client.reads_slowly
+            same = key in client.app.wanted and client.app.asked_at.get(key, asked_at) == asked_at
+            if online and same:
+                knows = client.app.knows.get(key, 0)
+                self.oracle.check_confirmed(client.name, key, knows, since)
+
+        self.clock.after(wait, check)
+
+    # Small services.
+
+    def seen(self, what: str) -> None:
+        self.oracle.sometimes[what] += 1
+
+    def next_id(self) -> int:
+        self.ids += 1
+        return self.ids
+
+    def skew_of(self, name: str) -> float:
+        return self.skews.setdefault(name, self.dice.uniform(-3600, 3600))
+
+    def pick_registrar(self) -> RegistrarNode | None:
+        able = [registrar for registrar in self.registrars if registrar.alive]
+        return self.dice.choice(able) if able else None
+
+    def pick_author(self, key: Key, before: int, stamp: int) -> str | None:
+        """Sometimes a client makes the change itself; if it knew all before, it knows this too."""
+        if not self.swarm.sources or self.dice.random() < 0.5:
+            return None
+        able = [client for client in self.clients if client.alive and key in client.app.wanted]
+        if not able:
+            return None
+        author = self.dice.choice(able)
+        if author.app.knows.get(key, 0) == before:
+            author.app.knows[key] = stamp
+            author.app.version.pop(key, None)
+        return author.name
