@@ -6,6 +6,7 @@ from tests.feed.scenes import contents, damage, open_log, publish, tidy, updates
 from roskva.errors import Fenced
 from roskva.feed.base import Locked
 from roskva.feed.claim import is_claimed
+from roskva.feed.log import LogConfig
 from roskva.simulated_disk import SimulatedDisk
 
 
@@ -84,3 +85,20 @@ def test_a_frame_that_was_synced_before_the_takeover_belongs_to_the_history(
     disk.crash("lost", "kept")  # its end word was not synced
     new = open_log(disk, "feed", takeover=True)
     assert [update.version for update in contents(new.reader()).values()] == [1, 2]
+
+
+def test_a_loser_replaces_and_removes_nothing(disk: SimulatedDisk) -> None:
+    old = open_log(disk, "feed", LogConfig(segment_bytes=150_000))
+    for number in range(1, 300):
+        publish(old, number)
+    assert old.tidy(now_us=1)  # it has paused in the middle of rewriting the first segment
+    new = open_log(disk, "feed", takeover=True)
+    before = {name: disk.read(f"feed/{name}", 0, 200_000) for name in segments(disk)}
+    with pytest.raises(Fenced):
+        tidy(old)
+    assert before == {name: disk.read(f"feed/{name}", 0, 200_000) for name in segments(disk)}
+    assert len(contents(new.reader())) == 299
+
+
+def segments(disk: SimulatedDisk) -> list[str]:
+    return [name for name in disk.list("feed") if name.endswith(".log")]

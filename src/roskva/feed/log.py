@@ -257,6 +257,7 @@ class Log:
                 yield from rewrite(self._disk, segment, self._lineage, self._claim.check)
             except Damaged:
                 self._damaged.add(segment.path)
+            yield
 
     def _slowest(self) -> int | None:
         sound, damaged = read_markers(self._disk, self._directory)
