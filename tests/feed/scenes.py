@@ -68,9 +68,9 @@ def contents(reader: FeedReader, after: int = START) -> dict[int, Update]:
     found: dict[int, Update] = {}
     for answer in answers(reader, after):
         if isinstance(answer, Batch):
-            rows = answer.updates()
-            assert len(rows) == answer.last - answer.base + 1
-            found.update(zip(range(answer.base, answer.last + 1), rows, strict=True))
+            entries = answer.entries()
+            assert [offset for offset, _ in entries] == list(range(answer.base, answer.last + 1))
+            found.update(entries)
     return found
 
 

@@ -109,6 +109,16 @@ def test_a_marker_of_another_history_is_refused(disk: SimulatedDisk) -> None:
             log.set_marker("bridge", marker)
 
 
+def test_a_feed_whose_segments_are_all_gone_is_another_history(disk: SimulatedDisk) -> None:
+    """Its offsets begin anew, so that its lineage must too."""
+    log = open_log(disk, "feed")
+    publish(log, 1)
+    log.close()
+    for segment in log.reader().segments():
+        disk.remove(segment.path)
+    assert Log.open(disk, "feed", lineage=99, now_us=1).lineage == 99
+
+
 def test_an_open_reader_notices_that_the_feed_was_recreated(disk: SimulatedDisk) -> None:
     log = open_log(disk, "feed")
     publish(log, 1, 2)

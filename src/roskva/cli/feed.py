@@ -180,8 +180,7 @@ def print_updates(reader: FeedReader, after: int, follow: bool, json: bool) -> b
 
 
 def print_batch(batch: Batch, json: bool) -> None:
-    rows = zip(range(batch.base, batch.last + 1), batch.updates(), strict=True)
-    for offset, update in rows:
+    for offset, update in batch.entries():
         if json:
             row = Row(
                 offset=offset, appended_at=batch.appended_at, **msgspec.structs.asdict(update)

@@ -79,6 +79,9 @@ class Batch(msgspec.Struct, frozen=True):
     def updates(self) -> list[Update]:
         return updates_of(self.rows)
 
+    def entries(self) -> list[tuple[int, Update]]:
+        return list(enumerate(self.updates(), self.base))
+
 
 class Idle(msgspec.Struct, frozen=True):
     """Nothing to read yet: the marker stands at the end."""
@@ -112,6 +115,9 @@ class Committed(msgspec.Struct, frozen=True):
     last: int
     appended_at: int
     updates: Sequence[Update]
+
+    def entries(self) -> list[tuple[int, Update]]:
+        return list(enumerate(self.updates, self.base))
 
 
 class FeedReader(Protocol):

@@ -18,7 +18,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from roskva.errors import Overloaded, RoskvaError, Unavailable
+from roskva.errors import Overloaded, Unavailable
 from roskva.feed.base import Committed, Marker
 from roskva.feed.log import MAX_GROUP_ROWS, Log
 from roskva.model import Update
@@ -122,9 +122,10 @@ class GroupCommit:
                 self._commit(group)
             if time.monotonic() >= self._tidy_at:
                 self._tidy()
-        with suppress(OSError):
+        try:
             self._log.close()
-        self._call(_settle, self._closed, None, None)
+        finally:
+            self._call(_settle, self._closed, None, None)
 
     def _next_group(self) -> tuple[list[_Publish], bool]:
         """Whoever is waiting; and whether there can be more."""
@@ -170,7 +171,7 @@ class GroupCommit:
         more = False
         try:
             more = self._log.tidy(self._clock_us())
-        except RoskvaError as error:
+        except Exception as error:  # whatever it is, publishing goes on
             _log.warning("tidying the feed: %s", error)
         self._tidy_at = time.monotonic() + (0 if more else self._tidy_every_s)
 

@@ -272,11 +272,14 @@ def _segments(disk: Disk, directory: str, lineage: int) -> tuple[list[Segment], 
 def _settle_meta(disk: Disk, directory: str, lineage: int) -> int:
     """The feed's lineage. A damaged meta file is restored: every segment repeats what it says."""
     try:
-        meta = read_meta(disk, directory)
+        found = read_meta(disk, directory)
     except Damaged:
-        meta = None
-    if meta is None:
-        meta = meta_from_segments(disk, directory) or Meta(FORMAT, lineage)
+        found = None
+    meta = found or meta_from_segments(disk, directory)
+    if meta is None or not _segments(disk, directory, meta.lineage)[0]:
+        # Without a segment the history never began, or all of it is lost and so are its offsets.
+        meta = Meta(FORMAT, lineage)
+    if meta != found:
         write_record(disk, f"{directory}/{META}", meta)
     return meta.lineage
 
