@@ -1,6 +1,7 @@
 """The store: what a cell costs when it is durable, and what the event loop notices of it."""
 
 import asyncio
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from benchmarks.result import Result
 from roskva.store import rows
 from roskva.store.base import Put
 from roskva.store.rocksdb import RocksStore
-from roskva.store.worker import StoreWorker
+from roskva.store.worker import SWITCH_INTERVAL_S, StoreWorker
 
 CELLS = 300_000
 BATCH = 1_000
@@ -36,6 +37,7 @@ def batches(first: int, count: int, timestamp: int) -> Iterator[list[Put]]:
 
 
 async def write_results(directory: Path) -> list[Result]:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)  # as a node does
     worker = StoreWorker(RocksStore(directory))
     new, new_pause = await cells_per_second(worker, list(batches(0, CELLS, 1)))
     newer, newer_pause = await cells_per_second(worker, list(batches(0, CELLS, 2)))

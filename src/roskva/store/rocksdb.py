@@ -243,8 +243,6 @@ def _options() -> Options:
     # Every put reads first. Most new cells are told apart by the filters, without a search.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.05)
-    # There is one writer: no need for a memtable that several can fill.
-    options.set_allow_concurrent_memtable_write(False)
     options.set_compression_type(DBCompressionType.lz4())
     # Connections need the file descriptors more.
     options.set_max_open_files(256)

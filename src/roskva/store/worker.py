@@ -9,7 +9,8 @@ If a slice cannot be written, every later write of its group fails with it: a ma
 durable without the versions it covers.
 
 The interpreter's lock is what could still hold the loop. The slices are short, and reading, which
-every slice begins with, and syncing let the lock go.
+every slice begins with, and syncing let the lock go. What is left is the time after which a thread
+has to hand the lock over to one that waits: see `SWITCH_INTERVAL_S`.
 """
 
 import asyncio
@@ -31,6 +32,11 @@ from roskva.store.base import (
     Store,
     check_batch,
 )
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""For `sys.setswitchinterval`, in a process that serves. Python's own 5 ms are paid by the loop
+each time it wants the lock back while this thread computes; with a tenth of it both get more
+done."""
 
 MAX_WAITING: Final = 200_000
 """Operations asked for and not yet durable; above it, writes are refused for now."""
