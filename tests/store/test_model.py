@@ -130,4 +130,4 @@ class RocksMachine(StoreMachine):
 TestMemory = MemoryMachine.TestCase
 TestMemory.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestRocks = RocksMachine.TestCase
-TestRocks.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestRocks.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)

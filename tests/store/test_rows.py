@@ -18,7 +18,7 @@ from roskva.core.effects import (
     PutShard,
     Write,
 )
-from roskva.model import MAX_VERSION, NO_VERSION
+from roskva.model import MAX_VERSION, NO_VERSION, shard_of
 from roskva.store import rows
 from roskva.store.base import MAX_BATCH, Store
 from roskva.wire.links import Registered
@@ -129,17 +129,17 @@ def test_names_spread_evenly_over_shards_and_over_ranges_in_a_shard(
     pattern: str, shards: int
 ) -> None:
     names = [pattern.format(number) for number in range(24_000)]
-    per_shard = Counter(rows.shard_of(name, shards) for name in names)
+    per_shard = Counter(shard_of(name, shards) for name in names)
     assert _even(per_shard, shards, len(names))
     cuts = rows.ranges(rows.OBJECT, 8)
-    keys = [rows.object_key(name) for name in names if rows.shard_of(name, shards) == shards - 1]
+    keys = [rows.object_key(name) for name in names if shard_of(name, shards) == shards - 1]
     per_range = Counter(_range_of(key, cuts) for key in keys)
     assert _even(per_range, 8, len(keys))
 
 
 def test_client_ids_spread_evenly_too() -> None:
     ids = [secrets.token_bytes(16) for _ in range(24_000)]
-    assert _even(Counter(rows.shard_of(client, 4) for client in ids), 4, len(ids))
+    assert _even(Counter(shard_of(client, 4) for client in ids), 4, len(ids))
 
 
 def _even(counts: Counter[int], parts: int, total: int) -> bool:
@@ -164,11 +164,11 @@ def test_ranges_cover_every_row_of_their_kind_once_and_no_other(store: Store) ->
 
 def test_the_shard_of_a_key_is_the_same_for_ever() -> None:
     known = {"contacts/alice": 571, "contacts/bob": 148, "maps/région-1/tile": 825}
-    assert {key: rows.shard_of(key, 1000) for key in known} == known
-    assert rows.shard_of(CLIENT, 1000) == 904
-    script = "from roskva.store.rows import shard_of; print(shard_of('contacts/alice', 1000))"
+    assert {key: shard_of(key, 1000) for key in known} == known
+    assert shard_of(CLIENT, 1000) == 904
+    script = "from roskva.model import shard_of; print(shard_of('contacts/alice', 1000))"
     answers = {
         subprocess.check_output([sys.executable, "-c", script], env={"PYTHONHASHSEED": seed})
         for seed in ("0", "1")
     }
-    assert answers == {b"%d\n" % rows.shard_of("contacts/alice", 1000)}
+    assert answers == {b"%d\n" % shard_of("contacts/alice", 1000)}

@@ -14,8 +14,8 @@
 - A client's cells carry the session that wrote them: what a fenced session left behind in some
   queue changes nothing.
 - The hash spreads each kind evenly over its part of the key space, whatever the names look like, so
-  that a job can cut it into equal ranges without looking. The same hash chooses the shard. It is
-  the CRC-32 of zip files: every language has it, and Spark's SQL does.
+  that a job can cut it into equal ranges without looking. It is the same that chooses the shard
+  (`model.shard_of`), the CRC-32 of zip files: every language has it, and Spark's SQL does.
 - Values are msgpack arrays; new fields go to the end, with a default.
 """
 
@@ -97,11 +97,6 @@ _decode_int = msgspec.msgpack.Decoder(int).decode
 
 
 # Keys
-
-
-def shard_of(identity: Key | bytes, shards: int) -> int:
-    """The shard of an object (its key) or of a client (its id). Never changes for a given count."""
-    return zlib.crc32(identity.encode() if isinstance(identity, str) else identity) % shards
 
 
 def object_key(key: Key) -> bytes:
