@@ -42,7 +42,7 @@ verify: check
 	$(BIN)/pytest -n 2 -m verify
 
 soak: $(STAMP)
-	ROSKVA_KILL_ROUNDS=500 $(BIN)/pytest -n 2 -m verify tests/feed
+	ROSKVA_KILL_ROUNDS=500 $(BIN)/pytest -n 2 -m verify tests/feed tests/store
 
 sim: $(STAMP)
 	$(BIN)/roskva sim --seeds 500

@@ -204,6 +204,9 @@ class Client:
             self.digest.add(hash_of(key))
         if version is not None:
             self.acked[key] = (version, self.acked.get(key, NEVER)[1])
+            # What was told before does not matter any more, and neither does its ack.
+            self.heard.pop(key, None)
+            self.acks.pop(key, None)
         elif key in self.early:
             self._notified(self.early.pop(key))
         elif key in self.former:

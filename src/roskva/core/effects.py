@@ -222,7 +222,10 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 class Lagging(msgspec.Struct, frozen=True):
-    """A connection is above its high-water mark; broadcasts skip it."""
+    """A connection is above its high-water mark, or full: broadcasts skip it from now on.
+
+    To be said before anything is left out, and in order with `Drained`.
+    """
 
     conn: Handle
 

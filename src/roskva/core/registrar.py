@@ -175,6 +175,7 @@ class Registrar:
                 self._accept(event.conn, event.bits)
             case Attached():
                 session = self._accept(event.conn, b"")
+                session.paced = True
                 self._open(session, event.client, event.application)
             case Closed():
                 self._end(self.conns.get(event.conn))
@@ -315,6 +316,10 @@ class Registrar:
         if message.session != session.number or session.phase is not Phase.OPEN:
             self.counters["stale_messages"] += 1
             return
+        if message.number < session.seen:
+            # Overtaken by operations: an ack in it may be of what they have since taken back.
+            self.counters["stale_messages"] += 1
+            return
         for ack in message.acks:
             version = ack.version
             self._ack(session, ack.object, NO_VERSION if version is None else version, ack.epoch)
@@ -442,7 +447,7 @@ class Registrar:
 
     def _disagree(self, session: Session, message: ClientMessage) -> None:
         """Ask for the registrations, unless operations are under way that may explain it."""
-        if session.unsaved or message.number < session.seen or message.digest is None:
+        if session.unsaved or message.digest is None:
             return
         asked_at = session.sync_asked_at
         if asked_at is not None and self.now < asked_at + self.config.sync_timeout:
@@ -657,7 +662,8 @@ class Registrar:
     def _walk(self, session: Session) -> int:
         """One slice of a scan. A session that lags keeps its place until it has drained."""
         left, sent, looked = session.scan or [], 0, 0
-        while left and sent < SCAN_BATCH and looked < TURN and not session.lagging:
+        batch = 1 if session.paced else SCAN_BATCH
+        while left and sent < batch and looked < TURN and not session.lagging:
             looked += 1
             acked = session.registered.get(left[-1])
             watched = self.watched.get(left.pop())
@@ -738,7 +744,9 @@ class Registrar:
         budget = TURN
         while budget > 0 and self.arrived:
             budget -= self._compare(self.arrived.popleft())
-        while budget > 0 and self.scans:
+        for _ in range(len(self.scans)):  # each once: the channel may have something to say
+            if budget <= 0:
+                break
             session = self.scans.popleft()
             budget -= self._walk(session) if session.phase is Phase.OPEN else 1
         while budget > 0 and self.leaving:

@@ -53,6 +53,7 @@ class Session:
         "nonce",
         "number",
         "owner",
+        "paced",
         "phase",
         "registered",
         "scan",
@@ -91,6 +92,8 @@ class Session:
         """Operations to be answered: the number of their message, and was a version declared?"""
         self.sync_asked_at: float | None = None
         self.lagging = False
+        self.paced = False
+        """The channel may be full after any one notification (MQTT's Receive Maximum)."""
         self.scan: list[Key] | None = None
         """What is left of a walk over the registrations."""
         self.scan_again = False

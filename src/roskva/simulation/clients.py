@@ -56,12 +56,21 @@ class App:
         self.knows: dict[Key, int] = {}
         self.version: dict[Key, int] = {}
         """Of what it knows, where that came as a version."""
-        self.acked: dict[Key, int] = {}
+        self.own: set[tuple[Key, int]] = set()
+        """Changes it made itself."""
         self.asked_at: dict[Key, float] = {}
 
+    def learn(self, key: Key, stamp: int) -> None:
+        """A change, and its own ones that followed directly."""
+        stamp = max(stamp, self.knows.get(key, 0))
+        while (key, stamp + 1) in self.own:
+            stamp += 1
+        self.knows[key] = stamp
+
     def forget(self, key: Key) -> None:
-        for table in (self.knows, self.version, self.acked):
-            table.pop(key, None)
+        self.own = {change for change in self.own if change[0] != key}
+        self.knows.pop(key, None)
+        self.version.pop(key, None)
 
 
 class AnyClient(Node):
@@ -75,6 +84,8 @@ class AnyClient(Node):
         self.conn: Connection | None = None
         self.reads_slowly = False
         self.deliveries = 0
+        self.acked: dict[Key, int] = {}
+        """The newest change acked as a version in this life."""
 
     def dial(self) -> None:
         registrar = self.world.pick_registrar()
@@ -120,10 +131,10 @@ class AnyClient(Node):
             self.world.seen("told unknown")
         else:
             stamp = oracle.stamp_told(self.name, key, version)
-            oracle.check_not_older(self.name, key, stamp, app.acked.get(key, 0))
+            oracle.check_not_older(self.name, key, stamp, self.acked.get(key, 0))
             if stamp >= app.knows.get(key, 0):
                 app.version[key] = version
-        app.knows[key] = max(app.knows.get(key, 0), stamp)
+        app.learn(key, stamp)
         oracle.note(self.world.clock.now, f"{self.name} told {key} {version}")
         return stamp
 
@@ -132,6 +143,7 @@ class AnyClient(Node):
 
     def crash(self) -> None:
         self.end()
+        self.acked = {}
         conn, self.conn = self.conn, None
         if conn is not None:
             conn.close("client")
@@ -175,6 +187,9 @@ class ClientNode(AnyClient):
         if self.alive:
             self.set_timer()
 
+    def counters(self) -> dict[str, int]:
+        return self.core.counters
+
     def deadline(self) -> float | None:
         return self.core.next_deadline()
 
@@ -207,6 +222,8 @@ class ClientNode(AnyClient):
             case Transmit(message=message):
                 if isinstance(message, ClientMessage):
                     self.asked.update(operation.object for operation in message.operations)
+                else:
+                    self.asked.clear()
                 if self.conn is not None:
                     self.conn.send_to_server(codec.encode(message))
             case SaveIdentity(identity=identity):
@@ -246,7 +263,7 @@ class ClientNode(AnyClient):
     def ack(self, key: Key, version: int | None, epoch: int, stamp: int) -> None:
         if key in self.app.wanted:
             if version is not None:
-                self.app.acked[key] = max(self.app.acked.get(key, 0), stamp)
+                self.acked[key] = max(self.acked.get(key, 0), stamp)
             self.step(Acknowledge(key, version, epoch))
 
     def register(self, key: Key, version: int | None = None) -> None:
@@ -260,6 +277,7 @@ class ClientNode(AnyClient):
         if key in self.app.wanted and self.alive:
             del self.app.wanted[key]
             self.app.forget(key)
+            self.acked.pop(key, None)
             self.step(Unregister(key))
 
     def want(self, key: Key) -> None:
@@ -343,5 +361,5 @@ class MqttNode(AnyClient):
 
     def puback(self, conn: Connection, id: int, key: Key, stamp: int) -> None:
         if conn is self.conn:
-            self.app.acked[key] = max(self.app.acked.get(key, 0), stamp)
+            self.acked[key] = max(self.acked.get(key, 0), stamp)
             self.say("puback", id)

@@ -292,6 +292,7 @@ def _redeclare(world: World, fault: Fault) -> None:
         if older and client.alive:
             version = older[fault.which % len(older)]
             client.app.forget(key)
+            client.acked.pop(key, None)
             client.app.knows[key] = world.oracle.stamp_of[key, version]
             client.register(key, version)
 

@@ -39,8 +39,14 @@ class Node:
         self._tick_at = float("inf")
 
     def end(self) -> None:
+        if self.alive:
+            self.world.count(self.counters())
         self.alive = False
         self.life += 1
+
+    def counters(self) -> dict[str, int]:
+        """What the machines inside have counted in this life."""
+        return {}
 
     def later(self, delay: float, do: Callable[[], None]) -> None:
         """Do it in this life, when the process is not paused."""

@@ -28,6 +28,7 @@ class Publisher:
         self.version = 0
         self.in_flight = 0
         self.busy_resetting = False
+        self.forged = False
         self.stopped = False
 
     def run(self) -> None:
@@ -41,21 +42,26 @@ class Publisher:
     def change(self) -> None:
         world, oracle = self.world, self.world.oracle
         self.version += world.dice.choice((1, 1, 1, 7))
-        before = oracle.stamp.get(self.key, 0)
         stamp = oracle.change(self.key, self.version)
         # A source may be named only when all before it is published: see docs/protocol.md.
-        source = None if self.in_flight else world.pick_author(self.key, before, stamp)
+        source = None if self.in_flight else world.pick_author(self.key, stamp)
         self._publish(Update(self.key, self.version, source), stamp)
 
     def forge_and_reset(self) -> None:
         """Somebody publishes a version from the far future; an operator resets the object."""
         if self.busy_resetting or self.in_flight:
             return
-        self.busy_resetting = True
+        self.busy_resetting = self.forged = True
         forged = _FORGED + self.version
         stamp = self.world.oracle.change(self.key, forged)
         self._publish(Update(self.key, forged), stamp)
         self._reset_when_idle()
+
+    def reset_again(self) -> None:
+        """A reset that was lost with its part of the feed has to be repeated by the operator."""
+        if self.forged and not self.busy_resetting:
+            self.busy_resetting = True
+            self._reset_when_idle()
 
     def _reset_when_idle(self) -> None:
         if self.in_flight:

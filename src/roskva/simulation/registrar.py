@@ -102,6 +102,13 @@ class RegistrarNode(Node):
             self.carry_out(effect)
         self.set_timer()
 
+    def counters(self) -> dict[str, int]:
+        return self.core.counters
+
+    def soon(self, event: Event) -> None:
+        """After the effects in hand, and in the order in which things happened."""
+        self.later(0, lambda: self.step(event))
+
     def deadline(self) -> float:
         return self.core.next_deadline()
 
@@ -144,7 +151,7 @@ class RegistrarNode(Node):
         if self.links.get(shard) is link:
             del self.links[shard]
             self.world.seen("link down")
-            self.later(0, lambda: self.step(LinkDown(shard)))
+            self.soon(LinkDown(shard))
             self.later(_REDIAL, lambda: self.dial(shard))
 
     # Connections.
@@ -171,7 +178,7 @@ class RegistrarNode(Node):
         if self.conns.pop(conn.id, None) is not None:
             self.mqtt.pop(conn.id, None)
             self.held.pop(conn.id, None)
-            self.later(0, lambda: self.step(Closed(conn.id)))
+            self.soon(Closed(conn.id))
 
     def hang_up(self, id: int) -> None:
         conn = self.conns.pop(id, None)
@@ -207,14 +214,14 @@ class RegistrarNode(Node):
         held.append(frame)
         self.world.check_bounded(sum(map(len, held)))
         if sum(map(len, held)) > HIGH_WATER:
-            self.later(0, lambda: self.step(Lagging(id)))
+            self.soon(Lagging(id))
 
     def drain(self, conn: Connection) -> None:
         """The client reads again."""
         for frame in self.held.pop(conn.id, []):
             conn.send_to_client(frame)
         if conn.id in self.conns:
-            self.step(Drained(conn.id))
+            self.soon(Drained(conn.id))
 
     # MQTT.
 
@@ -238,7 +245,7 @@ class RegistrarNode(Node):
                     self.say(conn, channel, acks=[ack])
                 if channel.full and not channel.ids.full():
                     channel.full = False
-                    self.step(Drained(conn.id))
+                    self.soon(Drained(conn.id))
             case ["ping"]:
                 conn.send_to_client(msgspec.msgpack.encode(["pong"]))
                 if channel is not None and channel.session:
@@ -263,9 +270,7 @@ class RegistrarNode(Node):
             channel.session = message.session
             conn.send_to_client(msgspec.msgpack.encode(["connack"]))
         for notification in message.notifications:
-            if channel.ids.full():
-                channel.full = True
-                self.later(0, lambda: self.step(Lagging(id)))
+            if channel.full:
                 break
             version = NO_VERSION if notification.version is None else notification.version
             sent = (notification.object, version, notification.epoch)
@@ -276,6 +281,9 @@ class RegistrarNode(Node):
                 frame = ["publish", taken, notification.object, notification.version]
                 conn.send_to_client(msgspec.msgpack.encode(frame))
                 packet_id = self.next_packet_id()
+            if channel.ids.full():
+                channel.full = True
+                self.soon(Lagging(id))
         for status in message.statuses:
             frame = ["suback", status.object, status.registered]
             conn.send_to_client(msgspec.msgpack.encode(frame))

@@ -89,7 +89,8 @@ class ShardNode(Node):
             self.world.clock.after(_REOPEN, self.start_again)
             return
         except PowerCut:
-            self.crash()
+            self.alive = False
+            self.disk.crash("torn")
             self.world.clock.after(_REOPEN, self.start_again)
             return
         self.step_matcher(self._feed_end())
@@ -131,6 +132,9 @@ class ShardNode(Node):
         self.start_again()
 
     # The machines and what they ask for.
+
+    def counters(self) -> dict[str, int]:
+        return {**self.rows.counters, **self.matcher.counters}
 
     def deadline(self) -> float | None:
         return self.matcher.next_deadline()
@@ -287,10 +291,7 @@ class ShardNode(Node):
                 rows = [(read.base + i, update) for i, update in enumerate(read.updates())]
                 self.step_matcher(Apply(lineage, read.first, read.last, rows))
             case Idle():
-                if read.last > asked.after:
-                    self.step_matcher(Apply(lineage, asked.after + 1, read.last, []))
-                else:
-                    self.step_matcher(FeedEnd(lineage, read.last, bits))
+                self.step_matcher(FeedEnd(lineage, read.last, bits))
             case Missing():
                 self.world.seen(f"feed missing by {read.why}")
                 self.step_matcher(FeedMissing(lineage, read.last, bits))

@@ -123,13 +123,17 @@ class Tape(msgspec.Struct, frozen=True):
         return msgspec.json.decode(path.read_bytes(), type=Tape)
 
 
-def tape_of(seed: int) -> Tape:
+DEFAULT_MINUTES: Final = 8.0
+
+
+def tape_of(seed: int, minutes: float = DEFAULT_MINUTES) -> Tape:
+    """`minutes` of faults; healing and judging take a few more."""
     dice = Random(seed)
-    swarm = _swarm(dice)
+    swarm = _swarm(dice, minutes * 60)
     return Tape(seed, swarm, _faults(dice, swarm))
 
 
-def _swarm(dice: Random) -> Swarm:
+def _swarm(dice: Random, fault_time: float) -> Swarm:
     return Swarm(
         clients=dice.randint(1, 4),
         mqtt_clients=dice.choice((0, 0, 1, 2)),
@@ -153,7 +157,7 @@ def _swarm(dice: Random) -> Swarm:
         sources=dice.random() < 0.5,
         handshakes_per_10s=dice.choice((5, 50, 1000)),
         drift=dice.choice((0.0, 0.0, 0.02)),
-        fault_time=480.0,
+        fault_time=fault_time,
     )
 
 

@@ -29,6 +29,12 @@ from roskva.simulation.tape import Tape
 MAX_HELD_BYTES: Final = 64 * 1024
 _KEY: Final = b"an even simpler simulation key!!"
 
+COUNTED: Final = (
+    *("gaps", "epochs", "fenced", "unknown", "syncs", "suppressed", "lagged", "turned_away"),
+    *("rejected_tokens", "stale_messages", "stale_acks", "resent", "repeated", "expired"),
+)
+"""Recovery paths of the machines themselves."""
+
 
 class Report(msgspec.Struct, frozen=True):
     seed: int
@@ -77,6 +83,8 @@ class World:
             self._run()
         except Violation as found:
             violation = str(found)
+        for node in [*self.shards, *self.registrars, *self.everybody()]:
+            node.end()
         return Report(
             self.tape.seed,
             violation,
@@ -134,6 +142,9 @@ class World:
         for registrar in self.registrars:
             if not registrar.alive and registrar is not self.dead_for_good:
                 registrar.start()
+        for publisher in self.publishers.values():
+            if self.lost_history(publisher.key):
+                publisher.reset_again()
         for client in self.everybody():
             if client.reads_slowly:
                 client.read_again()
@@ -220,7 +231,8 @@ class World:
         def check() -> None:
             online = client.life == life and client.conn is not None and not client.reads_slowly
             same = key in client.app.wanted and client.app.asked_at.get(key, asked_at) == asked_at
-            if online and same:
+            vouched = not (self.publishers[key].forged and self.lost_history(key))
+            if online and same and vouched:
                 knows = client.app.knows.get(key, 0)
                 self.oracle.check_confirmed(client.name, key, knows, since)
 
@@ -228,8 +240,16 @@ class World:
 
     # Small services.
 
+    def lost_history(self, key: Key) -> bool:
+        return not self.shards[shard_of(key, self.swarm.shards)].intact
+
     def seen(self, what: str) -> None:
         self.oracle.sometimes[what] += 1
+
+    def count(self, counters: dict[str, int]) -> None:
+        self.oracle.sometimes.update(
+            {f"core: {name}": count for name, count in counters.items() if name in COUNTED}
+        )
 
     def next_id(self) -> int:
         self.ids += 1
@@ -242,15 +262,14 @@ class World:
         able = [registrar for registrar in self.registrars if registrar.alive]
         return self.dice.choice(able) if able else None
 
-    def pick_author(self, key: Key, before: int, stamp: int) -> str | None:
-        """Sometimes a client makes the change itself; if it knew all before, it knows this too."""
+    def pick_author(self, key: Key, stamp: int) -> str | None:
+        """Sometimes a client makes the change itself."""
         if not self.swarm.sources or self.dice.random() < 0.5:
             return None
         able = [client for client in self.clients if client.alive and key in client.app.wanted]
         if not able:
             return None
         author = self.dice.choice(able)
-        if author.app.knows.get(key, 0) == before:
-            author.app.knows[key] = stamp
-            author.app.version.pop(key, None)
+        author.app.own.add((key, stamp))
+        author.app.learn(key, 0)
         return author.name

@@ -1,0 +1,114 @@
+"""Many seeds on all cores, and what they amount to."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from roskva.simulation.tape import DEFAULT_MINUTES, KINDS, Tape, tape_of
+from roskva.simulation.world import COUNTED, Report, World
+
+REPEATED: Final = 100
+"""One seed in so many is run twice, to see that it is the same run."""
+
+SOMETIMES: Final = (
+    *KINDS,
+    *("message lost", "message repeated", "link half-open", "link down", "private packet id"),
+    *("told unknown", "registration failed", "reset", "write failed", "publish refused for now"),
+    *("power cut in a commit", "fast path lost an update", "feed missing by damage"),
+    *("feed missing by retention", "feed foreign", "publisher met a dead shard"),
+    *(
+        "bridge answered",
+        "bridge closed a gap",
+        "bridge skipped a range",
+        "bridge repeated a range",
+    ),
+    "bridge met a dead shard",
+    *(f"core: {name}" for name in COUNTED),
+)
+"""What has to happen in a campaign, or it has proved nothing about it."""
+
+
+class Summary(msgspec.Struct):
+    seeds: int = 0
+    simulated_hours: float = 0.0
+    wall_seconds: float = 0.0
+    notifications: int = 0
+    sometimes: Counter[str] = msgspec.field(default_factory=Counter)
+    violations: list[Report] = msgspec.field(default_factory=list)
+
+    def add(self, report: Report) -> None:
+        self.seeds += 1
+        self.simulated_hours += report.simulated_seconds / 3600
+        self.notifications += report.notifications
+        self.sometimes.update(report.sometimes)
+        if report.violation:
+            self.violations.append(report)
+
+    def never(self) -> list[str]:
+        return [what for what in SOMETIMES if not self.sometimes[what]]
+
+
+def run_tape(tape: Tape) -> Report:
+    return World(tape).run()
+
+
+def run_seed(seed: int, minutes: float = DEFAULT_MINUTES) -> Report:
+    report = run_tape(tape_of(seed, minutes))
+    if seed % REPEATED == 0:
+        again = run_tape(tape_of(seed, minutes))
+        if again.trace_hash != report.trace_hash:
+            return msgspec.structs.replace(report, violation="the same seed ran differently")
+    return report
+
+
+def run_seeds(
+    seeds: Sequence[int],
+    workers: int,
+    minutes: float = DEFAULT_MINUTES,
+    progress: Callable[[Report], None] | None = None,
+) -> Summary:
+    summary = Summary()
+    started = time.monotonic()
+    for report in _reports(seeds, workers, minutes):
+        summary.add(report)
+        if progress is not None:
+            progress(report)
+    summary.wall_seconds = time.monotonic() - started
+    return summary
+
+
+def _reports(seeds: Sequence[int], workers: int, minutes: float) -> Iterator[Report]:
+    run = partial(run_seed, minutes=minutes)
+    if workers == 1:
+        yield from map(run, seeds)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(run, seeds, chunksize=1)
+
+
+def shrink(tape: Tape, progress: Callable[[Tape], None] | None = None) -> Tape:
+    """The fewest faults that still break it: halves first, then ever smaller pieces."""
+    size = max(1, len(tape.faults) // 2)
+    while True:
+        smaller = _without_some(tape, size)
+        if smaller is not None:
+            tape = smaller
+            if progress is not None:
+                progress(tape)
+        elif size == 1:
+            return tape
+        else:
+            size //= 2
+
+
+def _without_some(tape: Tape, size: int) -> Tape | None:
+    for start in range(0, len(tape.faults), size):
+        candidate = tape.without(set(range(start, start + size)))
+        if run_tape(candidate).violation:
+            return candidate
+    return None
