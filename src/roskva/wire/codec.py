@@ -8,15 +8,18 @@ frame cannot announce more than it holds. Whatever is wrong with the bytes, a `B
 out and nothing else.
 """
 
+import re
+from base64 import b64decode
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from roskva.errors import BadMessage, TooLarge, WrongProtocol
-from roskva.model import is_key
+from roskva.errors import BadMessage, BadName, TooLarge, WrongProtocol
+from roskva.model import MAX_SOURCE_BYTES, check_app, is_key
 from roskva.wire.links import MAX_LINK_FRAME_BYTES, FromShard, ToShard
 from roskva.wire.messages import (
     MAX_FRAME_BYTES,
+    MAX_SUM,
     PROTOCOL,
     ClientMessage,
     FromClient,
@@ -28,6 +31,7 @@ Format = Literal["msgpack", "json"]
 M = TypeVar("M")
 
 _MAJOR: Final = PROTOCOL.split(".", maxsplit=1)[0] + "."
+_NULL_AS_TEXT: Final = re.compile(rb'"null"', re.IGNORECASE)
 _pack = msgspec.msgpack.Encoder()
 _Decoder = msgspec.msgpack.Decoder[M] | msgspec.json.Decoder[M]
 
@@ -41,6 +45,13 @@ _from_server: dict[Format, _Decoder[ServerMessage]] = {
 }
 _to_shard: _Decoder[ToShard] = msgspec.msgpack.Decoder(ToShard)
 _from_shard: _Decoder[FromShard] = msgspec.msgpack.Decoder(FromShard)
+
+
+class _Written(msgspec.Struct):
+    notifications: list[list[Any]] = []
+
+
+_written: _Decoder[_Written] = msgspec.json.Decoder(_Written)
 
 
 def encode(message: FromClient | ServerMessage, format: Format = "msgpack") -> bytes:
@@ -58,14 +69,22 @@ def decode_from_client(frame: bytes, format: Format = "msgpack") -> FromClient:
     _check_protocol(message.v)
     if type(message) is ClientMessage:
         _check_keys(message)
-    elif type(message) is Hello and (message.app is None) == (message.token is None):
-        raise BadMessage("a hello names an app or shows a token, one of the two")
+        if message.digest is not None:
+            _check_sums(message.digest.sum)
+    elif type(message) is Hello:
+        _check_hello(message)
     return message
 
 
 def decode_from_server(frame: bytes, format: Format = "msgpack") -> ServerMessage:
     message = _decode(_from_server[format], frame, MAX_FRAME_BYTES)
     _check_protocol(message.v)
+    if message.digest is not None:
+        _check_sums(message.digest.sum)
+    if message.sync_request is not None:
+        _check_sums(*message.sync_request.sums)
+    if format == "json" and _NULL_AS_TEXT.search(frame):
+        return _with_payloads_spelt_null(message, frame)
     return message
 
 
@@ -98,6 +117,24 @@ def _check_protocol(version: str) -> None:
         raise WrongProtocol(f"protocol {version!r}; this side speaks {PROTOCOL}")
 
 
+def _check_hello(hello: Hello) -> None:
+    if (hello.app is None) == (hello.token is None):
+        raise BadMessage("a hello names an app or shows a token, one of the two")
+    if len(hello.application.encode()) > MAX_SOURCE_BYTES:
+        raise BadMessage(f"an application id has at most {MAX_SOURCE_BYTES} bytes of UTF-8")
+    if hello.app is not None:
+        try:
+            check_app(hello.app)
+        except BadName as error:
+            raise BadMessage(str(error)) from None
+
+
+def _check_sums(*sums: int) -> None:
+    """MessagePack ends at 64 bits by itself; text does not."""
+    if any(value > MAX_SUM for value in sums):
+        raise BadMessage("a digest's sum has more than 64 bits")
+
+
 def _check_keys(message: ClientMessage) -> None:
     """Names are checked where they enter; an ack of what was never registered is harmless."""
     for operation in message.operations:
@@ -107,6 +144,18 @@ def _check_keys(message: ClientMessage) -> None:
         for key in sync.objects:
             if not is_key(key):
                 raise BadMessage("a sync with a name that is no object's")
+
+
+def _with_payloads_spelt_null(message: ServerMessage, frame: bytes) -> ServerMessage:
+    """Reading integers from text, msgspec takes any text "null" for null; but it is base64 too."""
+    as_written = _decode(_written, frame, MAX_FRAME_BYTES)
+    notifications = [
+        msgspec.structs.replace(notification, payload=b64decode(parts[3]))
+        if notification.payload is None and len(parts) > 3 and parts[3] is not None
+        else notification
+        for notification, parts in zip(message.notifications, as_written.notifications, strict=True)
+    ]
+    return msgspec.structs.replace(message, notifications=notifications)
 
 
 def _integers_as_text(value: Any) -> Any:

@@ -25,6 +25,9 @@ MAX_FRAME_BYTES: Final = 64 * 1024
 MAX_PARTS: Final = 4096
 """Operations, acks or notifications in one message; a frame holds fewer of any real length."""
 
+MAX_SUM: Final = 2**64 - 1
+"""Of a digest. Beyond what msgspec can be told as a bound: `codec.py` checks it."""
+
 _MAX_KEY_CHARS = 63 + 1 + 255
 
 Protocol = Annotated[str, Meta(max_length=16)]
