@@ -430,7 +430,11 @@ class Client:
 
     def _status(self, status: Status) -> None:
         operation = self.pending.get(status.object)
-        if operation is None or not 0 < operation.number <= status.number:
+        if operation is None:
+            if status.code is not None and status.object in self.wanted:
+                self._refused(status.object, status.retriable, status.code)  # in a sync
+            return
+        if not 0 < operation.number <= status.number:
             return  # about an operation that is over
         if status.code is not None:
             self._refused(status.object, status.retriable, status.code)

@@ -77,7 +77,6 @@ from roskva.wire.messages import (
     ServerDigest,
     ServerMessage,
     Status,
-    Sync,
     SyncRequest,
 )
 
@@ -388,7 +387,7 @@ class Registrar:
         if message.syncs:
             session.sync_asked_at = None
             self.counters["syncs"] += 1
-            synced = self._sync(session, message.syncs, denied)
+            synced = self._sync(session, message, denied)
             for key in synced:
                 if key in session.registered:
                     unconfirmed[key] = (message.number, False)
@@ -428,8 +427,8 @@ class Registrar:
         self.interests.release(watched, self.now)
         return True
 
-    def _sync(self, session: Session, syncs: list[Sync], denied: frozenset[Key]) -> list[Key]:
-        wanted = {(len(sync.prefix), int.from_bytes(sync.prefix)): sync.objects for sync in syncs}
+    def _sync(self, session: Session, message: ClientMessage, denied: frozenset[Key]) -> list[Key]:
+        wanted = {(len(s.prefix), int.from_bytes(s.prefix)): s.objects for s in message.syncs}
         lengths = {length for length, _ in wanted}
         keep = {key for objects in wanted.values() for key in objects}
         changed = []
@@ -440,8 +439,11 @@ class Registrar:
                 changed.append(key)
         for objects in wanted.values():
             for key in objects:
-                allowed = self._refusal(session, key, denied) is None
-                if allowed and self._register(session, key, None):
+                refusal = self._refusal(session, key, denied)
+                if refusal is not None:
+                    status = Status(key, False, message.number, refusal)
+                    self._out_to(session).statuses.append(status)
+                elif self._register(session, key, None):
                     changed.append(key)
         return changed
 

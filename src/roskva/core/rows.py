@@ -74,7 +74,9 @@ class Rows:
         self.wall_us = wall_us - int(now * 1e6)
         self.holders: dict[bytes, Holder] = {}
         self.opening: dict[int, tuple[Handle, OpenSession, int]] = {}
-        self.checking: dict[int, tuple[Handle, WriteRow]] = {}
+        self.checking: dict[int, bytes] = {}
+        self.waiting: dict[bytes, list[tuple[Handle, WriteRow | CloseSession]]] = {}
+        """Behind the read of a row whose holder is not in memory, in their order."""
         self.persisting: dict[int, tuple[Handle, list[FromShard]]] = {}
         self.creating: dict[int, bytes] = {}
         self.ids = 0
@@ -87,8 +89,8 @@ class Rows:
                 self._open(link, message)
             case FromLink(link=link, message=WriteRow() as message):
                 self._write(link, message, now)
-            case FromLink(message=CloseSession() as message):
-                self._close(message, now)
+            case FromLink(link=link, message=CloseSession() as message):
+                self._close(link, message, now)
             case Loaded():
                 self._loaded(event, now)
             case Persisted():
@@ -127,11 +129,24 @@ class Rows:
             link, opening, session = self.opening.pop(event.id)
             self._opened(link, opening, session, row, now)
         elif event.id in self.checking:
-            link, write = self.checking.pop(event.id)
-            if write.client not in self.holders:
-                stored = row.session if row else write.session
-                self.holders[write.client] = Holder(stored, link, row is not None)
-            self._write(link, write, now)
+            client = self.checking.pop(event.id)
+            self._checked(client, row, self.waiting.pop(client), now)
+
+    def _checked(
+        self,
+        client: bytes,
+        row: ClientRow | None,
+        waiting: list[tuple[Handle, WriteRow | CloseSession]],
+        now: float,
+    ) -> None:
+        for link, message in waiting:
+            if client not in self.holders:
+                stored = row.session if row else message.session
+                self.holders[client] = Holder(stored, link, row is not None)
+            if type(message) is WriteRow:
+                self._write(link, message, now)
+            elif type(message) is CloseSession:
+                self._close(link, message, now)
 
     def _opened(
         self, link: Handle, opening: OpenSession, session: int, row: ClientRow | None, now: float
@@ -152,9 +167,13 @@ class Rows:
             self._tell(link, answer)
 
     def _write(self, link: Handle, message: WriteRow, now: float) -> None:
+        if message.client in self.waiting:
+            self.waiting[message.client].append((link, message))
+            return
         holder = self.holders.get(message.client)
         if holder is None:
-            self.checking[self._load(message.client)] = (link, message)
+            self.waiting[message.client] = [(link, message)]
+            self.checking[self._load(message.client)] = message.client
             return
         if message.session < holder.session:
             self._refuse(link, message, Fenced.code)
@@ -182,7 +201,10 @@ class Rows:
         self.counters["fenced" if code == Fenced.code else "unknown"] += 1
         self._tell(link, RowRefused(message.client, message.session, code))
 
-    def _close(self, message: CloseSession, now: float) -> None:
+    def _close(self, link: Handle, message: CloseSession, now: float) -> None:
+        if message.client in self.waiting:
+            self.waiting[message.client].append((link, message))
+            return
         holder = self.holders.get(message.client)
         if holder is None or holder.session != message.session:
             return
@@ -214,12 +236,16 @@ class Rows:
 
     def _failed(self, id: int) -> None:
         """Nothing is answered; the other side asks again, as it does after any loss."""
-        self.opening.pop(id, None)
-        self.checking.pop(id, None)
         self.persisting.pop(id, None)
+        self.waiting.pop(self.checking.pop(id, b""), None)
         holder = self.holders.get(self.creating.pop(id, b""))
         if holder is not None:
             holder.created = False
+        if id in self.opening:
+            _, opening, session = self.opening.pop(id)
+            holder = self.holders.get(opening.client)
+            if holder is not None and holder.session == session:
+                del self.holders[opening.client]
 
     def _tell(self, link: Handle, message: FromShard) -> None:
         self._effects.append(SendLink(link, message))

@@ -20,7 +20,7 @@ SOMETIMES: Final = (
     *("message lost", "message repeated", "link half-open", "link down", "private packet id"),
     *("told unknown", "registration failed", "reset", "write failed", "publish refused for now"),
     *("power cut in a commit", "fast path lost an update", "feed missing by damage"),
-    *("feed missing by retention", "feed foreign", "publisher met a dead shard"),
+    *("feed missing by retention", "publisher met a dead shard"),
     *(
         "bridge answered",
         "bridge closed a gap",

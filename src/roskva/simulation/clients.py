@@ -316,6 +316,7 @@ class MqttNode(AnyClient):
         if self.conn is None:
             return
         conn = self.conn
+        self.acked = {}  # a broker that lost its state cannot know what this device had
         self.say("connect", self.id, self.world.dice.choice((1, 2, 20)))
         self.answered_at = self.world.clock.now
         self.later(self.world.swarm.answer_timeout, lambda: self.check(conn))

@@ -164,8 +164,6 @@ def _old_snapshot(world: World, fault: Fault) -> None:
     if shard.alive and shard.snapshots:
         shard.crash()
         shard.restore(shard.snapshots[-1 - fault.which % min(len(shard.snapshots), 4)])
-        if fault.strength > 0.6:
-            _drop_old_segments(shard, keep=1)
         world.clock.after(fault.length, shard.start_again)
 
 
@@ -190,16 +188,16 @@ def _feed_recreated(world: World, fault: Fault) -> None:
 
 
 def _feed_bit_flip(world: World, fault: Fault) -> None:
-    """While the matcher is down, so that it has to read what was hit."""
+    """While the matcher is down, and often behind, so that it has to read what was hit."""
     shard = _shard(world, fault)
     if not shard.alive:
         return
-    segments = [name for name in shard.disk.list(FEED) if name.endswith(".seg")]
-    if segments:
-        path = f"{FEED}/{segments[-1]}"
+    shard.crash()
+    segments = sorted(name for name in shard.disk.list(FEED) if name.endswith(".log"))
+    path = f"{FEED}/{segments[-1 - fault.which % min(len(segments), 3)]}" if segments else ""
+    if path and shard.disk.size(path):
         shard.disk.flip(path, int(shard.disk.size(path) * 8 * world.dice.random()))
         shard.intact = False
-    shard.crash()
     if shard.snapshots and fault.strength > 0.3:
         shard.restore(shard.snapshots[-1])
     world.clock.after(fault.length, shard.start_again)
@@ -221,19 +219,18 @@ def _feed_torn(world: World, fault: Fault) -> None:
 
 
 def _retention(world: World, fault: Fault) -> None:
+    """A backup comes back that is older than what the feed still has."""
     shard = _shard(world, fault)
-    if shard.alive:
-        _drop_old_segments(shard, keep=1 + fault.which % 2)
-
-
-def _drop_old_segments(shard: ShardNode, keep: int) -> None:
-    """As retention does when it has to pass a marker."""
-    shard.disk.cut_before_step = None
-    segments = sorted(name for name in shard.disk.list(FEED) if name.endswith(".seg"))
-    for name in segments[:-keep]:
+    if not shard.alive or not shard.snapshots:
+        return
+    shard.crash()
+    shard.restore(shard.snapshots[-1 - fault.which % min(len(shard.snapshots), 4)])
+    segments = sorted(name for name in shard.disk.list(FEED) if name.endswith(".log"))
+    for name in segments[: -1 - fault.which % 2]:
         shard.disk.remove(f"{FEED}/{name}")
         shard.intact = False
     shard.disk.sync_directory(FEED)
+    world.clock.after(fault.length, shard.start_again)
 
 
 # Time.
@@ -267,6 +264,17 @@ def _replay_token(client: ClientNode) -> None:
     """An older token of the same client; what is cached is of today."""
     if client.identities:
         client.identity = client.identities[-1]
+
+
+def _denied(world: World, fault: Fault) -> None:
+    """The application's backend takes an authorisation back for a while."""
+    key = world.objects[fault.which % len(world.objects)]
+    world.denied.add(key)
+    world.clock.after(fault.length, lambda: world.denied.discard(key))
+    client = _client(world, fault)
+    if client.alive and key in client.app.wanted:
+        client.unregister(key)
+        client.want(key)
 
 
 def _churn(world: World, fault: Fault) -> None:
@@ -382,6 +390,7 @@ _FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
     ),
     "lose_token": lambda world, fault: _restart_after(world, fault, ClientNode.spoil_token),
     "replay_token": lambda world, fault: _restart_after(world, fault, _replay_token),
+    "denied": _denied,
     "churn": _churn,
     "slow_reader": _slow_reader,
     "redeclare": _redeclare,

@@ -172,7 +172,7 @@ class RegistrarNode(Node):
         except BadMessage:
             self.world.seen("bad message")
             return
-        self.step(Received(conn.id, message))
+        self.step(Received(conn.id, message, frozenset(self.world.denied)))
 
     def closed(self, conn: Connection) -> None:
         if self.conns.pop(conn.id, None) is not None:

@@ -48,6 +48,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "crash_client_forgetting",
         "lose_token",
         "replay_token",
+        "denied",
         "churn",
         "slow_reader",
         "redeclare",

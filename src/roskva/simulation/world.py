@@ -6,6 +6,7 @@ updates; then nothing more may be said, and when the clients leave, nothing of t
 memory.
 """
 
+import traceback
 from collections import Counter
 from functools import partial
 from random import Random
@@ -59,6 +60,7 @@ class World:
         self.acknowledged_updates: list[Update] = []
         self.skews: dict[str, float] = {}
         self.ids = 0
+        self.denied: set[Key] = set()
         self.dead_for_good: RegistrarNode | None = None
         self.objects = [f"{APP}/object-{i}" for i in range(swarm.objects)]
         self.shards = [ShardNode(self, i) for i in range(swarm.shards)]
@@ -83,6 +85,9 @@ class World:
             self._run()
         except Violation as found:
             violation = str(found)
+        except Exception as error:  # a crash of the code under test is a finding like any other
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            violation = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
         for node in [*self.shards, *self.registrars, *self.everybody()]:
             node.end()
         return Report(
@@ -132,6 +137,7 @@ class World:
         self.clock.run(max([self.clock.now, *(node.paused_until for node in nodes)]) + 1.0)
         self.net.lossy = self.net.slow = 0.0
         self.net.cuts.clear()
+        self.denied.clear()
         for node in nodes:
             node.slowness = 0.0
         for shard in self.shards:
@@ -172,11 +178,17 @@ class World:
 
     def check_quiet(self) -> None:
         before = [client.deliveries for client in self.clients]
+        syncs = self._syncs()
         swarm = self.swarm
         self.clock.run(self.clock.now + 2 * swarm.scan_interval + 2 * swarm.heartbeat + 5.0)
         for client, count in zip(self.clients, before, strict=True):
             if client.deliveries != count:
                 raise Violation(f"{client.name} was told again although nothing had changed")
+        if self._syncs() != syncs:
+            raise Violation("registrations were compared again although they agreed")
+
+    def _syncs(self) -> int:
+        return sum(node.core.counters["syncs"] for node in self.registrars if node.alive)
 
     def check_feeds(self) -> None:
         for shard in self.shards:

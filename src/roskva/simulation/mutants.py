@@ -1,0 +1,296 @@
+"""Planted bugs: what the oracle must notice, or it is no oracle.
+
+A mutant changes a line or two of the code that serves, for as long as it is planted; the code
+itself has no switches for it. If the line is no longer there, planting fails: a mutant that does
+nothing would prove nothing.
+"""
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from types import FunctionType
+from typing import Any, Final
+
+import msgspec
+
+from roskva.simulation.campaign import run_tape
+from roskva.simulation.tape import tape_of
+
+MAX_SEEDS: Final = 200
+
+
+class Change(msgspec.Struct, frozen=True):
+    """In `module:Class.method` or `module:function`, replace one piece of source by another."""
+
+    where: str
+    old: str
+    new: str
+
+
+class Mutant(msgspec.Struct, frozen=True):
+    name: str
+    changes: tuple[Change, ...]
+
+
+class Hunt(msgspec.Struct, frozen=True):
+    mutant: str
+    seed: int | None
+    violation: str | None
+
+
+def _mutant(name: str, *changes: tuple[str, str, str]) -> Mutant:
+    return Mutant(name, tuple(Change(f"roskva.{where}", old, new) for where, old, new in changes))
+
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    # The feed and the matcher.
+    _mutant(
+        "marker advanced over a gap",
+        ("core.matcher:Matcher._apply", "batch.first <= self.applied + 1", "True"),
+    ),
+    _mutant(
+        "batch answered while only in memory",
+        ("core.matcher:Matcher._answer_when_durable", "last <= self.durable", "True"),
+        (
+            "core.matcher:Matcher._answer_with_position",
+            "min(self.durable, self.applied)",
+            "self.applied",
+        ),
+    ),
+    _mutant(
+        "interest recorded after the load",
+        (
+            "core.matcher:Matcher._merge",
+            "entry = objects.get(key)",
+            "entry = (lambda e: None if e is None or e.load else e)(objects.get(key))",
+        ),
+        ("core.matcher:Matcher._new_entry", "self.unflushed.lay_over(entry, key)", "pass"),
+    ),
+    _mutant(
+        "late load hides a newer version",
+        ("core.matcher:Matcher._merge_row", "if row.version > entry.version():", "if True:"),
+    ),
+    _mutant(
+        "failed write forgotten",
+        (
+            "core.matcher:Matcher._failed",
+            "self.flushing.absorb(self.unflushed)",
+            "self.flushing = Unflushed()",
+        ),
+    ),
+    _mutant(
+        "restored snapshot keeps its epoch with the feed gone",
+        (
+            "core.matcher:Matcher._feed_missing",
+            "self._new_epoch(missing.lineage, missing.last, missing.bits)",
+            "self.applied = missing.last",
+        ),
+    ),
+    _mutant(
+        "recreated feed taken for the old one",
+        (
+            "core.matcher:Matcher._feed_end",
+            "self._new_epoch(feed.lineage, 0, feed.bits)",
+            "self.lineage, self.applied = feed.lineage, 0",
+        ),
+    ),
+    _mutant(
+        "new epoch not announced",
+        ("core.matcher:Matcher._new_epoch", "self.announcing = list(self.objects)", "pass"),
+    ),
+    _mutant(
+        "answers before catching up",
+        ("core.matcher:Matcher.__init__", "self.caught_up = False", "self.caught_up = True"),
+    ),
+    _mutant(
+        "reset only merged",
+        ("core.matcher:Object.forget", "self.update = None", "pass"),
+        ("core.matcher:Unflushed.forget", "self.updates.pop(key, None)", "pass"),
+    ),
+    _mutant(
+        "source named across a gap",
+        ("core.matcher:Matcher._push", "update.source if in_order else None", "update.source"),
+    ),
+    _mutant(
+        "publish acknowledged before it is on disk",
+        ("feed.active:ActiveSegment.append", "self._file.sync()", "pass"),
+    ),
+    # The table.
+    _mutant(
+        "notify if different",
+        ("core.freshness:due", "known[0] > acked[0]", "known[0] != acked[0] and known[0] >= 0"),
+    ),
+    _mutant(
+        "unknown not repeated for a new epoch",
+        ("core.freshness:due", "if known[1] != acked[1]:", "if acked[1] == NO_EPOCH:"),
+    ),
+    _mutant(
+        "ack stamped with the current epoch",
+        (
+            "core.freshness:after_ack",
+            "    a, e = acked\n",
+            "    a, e = acked\n    epoch = known[1]\n",
+        ),
+    ),
+    _mutant(
+        "acks from before a reset count after it",
+        ("core.freshness:after_ack", "if mark_of(e) != mark_of(epoch):", "if False:"),
+    ),
+    _mutant(
+        "declared version counts although none is known",
+        (
+            "core.freshness:declared",
+            "known is not None and known[0] != NO_VERSION",
+            "known is not None",
+        ),
+    ),
+    _mutant(
+        "declared version forgets the epoch of the cache",
+        ("core.freshness:declared", "acked is not None and acked[1] != NO_EPOCH", "False"),
+    ),
+    # The registrar and the rows.
+    _mutant(
+        "registration confirmed from the cache of a dead link",
+        (
+            "core.interest:Interests.holds",
+            "not link.up or watched.incarnation != link.incarnation",
+            "watched.known is None",
+        ),
+        (
+            "core.interest:Interests.holds",
+            "return now < link.heard_at + self.link_timeout",
+            "return True",
+        ),
+    ),
+    _mutant(
+        "woken registrar trusts its links",
+        (
+            "core.interest:Interests.holds",
+            "return now < link.heard_at + self.link_timeout",
+            "return True",
+        ),
+        ("core.interest:Interests.hear", "now >= link.heard_at + self.link_timeout", "False"),
+    ),
+    _mutant(
+        "fencing by last write",
+        ("core.rows:Rows._write", "if message.session < holder.session:", "if False:"),
+    ),
+    _mutant(
+        "source suppressed although the previous version was missed",
+        (
+            "core.registrar:Registrar._authors",
+            "if session.registered.get(watched.key) == before",
+            "if watched.key in session.registered",
+        ),
+    ),
+    _mutant(
+        "digest not updated on unregister",
+        (
+            "core.session:Session.remove",
+            "self.hash_sum = (self.hash_sum - watched.hash) & MASK",
+            "pass",
+        ),
+    ),
+    _mutant(
+        "registrations never compared",
+        ("core.registrar:Registrar._disagree", "session.sync_asked_at = self.now", "return"),
+    ),
+    _mutant(
+        "nothing sent twice",
+        ("core.registrar:Registrar._visit", "self._scan(session)", "pass"),
+    ),
+    _mutant(
+        "broadcast to those who acked more",
+        ("core.registrar:Registrar._push", "push.version <= watched.max_acked", "False"),
+    ),
+    _mutant(
+        "packet id reused while in flight",
+        (
+            "core.packets:PacketIds.take",
+            "proposed if proposed not in self.in_flight else self._free_id()",
+            "proposed",
+        ),
+    ),
+    # The client.
+    _mutant(
+        "client hands on whatever it is told",
+        (
+            "core.client:Client._notified",
+            "told = due(self.acked.get(key, NEVER), known)",
+            "told = Due.VERSION",
+        ),
+    ),
+    _mutant(
+        "told early is lost",
+        ("core.client:Client._notified", "self.early[key] = notification", "pass"),
+    ),
+)
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    with ExitStack() as stack:
+        for change in mutant.changes:
+            stack.enter_context(_changed(change))
+        yield
+
+
+@contextmanager
+def _changed(change: Change) -> Iterator[None]:
+    module_name, _, path = change.where.partition(":")
+    module = import_module(module_name)
+    owner_name, _, method = path.rpartition(".")
+    if owner_name:
+        places: list[tuple[Any, str]] = [(getattr(module, owner_name), method)]
+    else:
+        places = _importers(module.__dict__[method], method)
+    original = getattr(places[0][0], places[0][1])
+    replacement = _rewritten(original, change)
+    for owner, name in places:
+        setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        for owner, name in places:
+            setattr(owner, name, original)
+
+
+def _importers(function: FunctionType, name: str) -> list[tuple[Any, str]]:
+    """Every module of ours that holds this function under its name."""
+    ours = [module for key, module in list(sys.modules.items()) if key.startswith("roskva.")]
+    return [(module, name) for module in ours if getattr(module, name, None) is function]
+
+
+def _rewritten(function: FunctionType, change: Change) -> Any:
+    source = getattr(function, "__mutated__", None) or textwrap.dedent(inspect.getsource(function))
+    if source.count(change.old) != 1:
+        raise LookupError(f"{change.where} has no single {change.old!r}: renew this mutant")
+    source = source.replace(change.old, change.new)
+    scope: dict[str, Any] = {}
+    exec(source, function.__globals__, scope)
+    replacement = scope[function.__name__]
+    replacement.__mutated__ = source
+    return replacement
+
+
+def hunt(mutant: Mutant, seeds: Sequence[int] = range(MAX_SEEDS)) -> Hunt:
+    with planted(mutant):
+        for seed in seeds:
+            violation = run_tape(tape_of(seed)).violation
+            if violation is not None:
+                return Hunt(mutant.name, seed, violation)
+    return Hunt(mutant.name, None, None)
+
+
+def hunt_all(workers: int, progress: Callable[[Hunt], None] | None = None) -> list[Hunt]:
+    hunts = []
+    with ProcessPoolExecutor(workers) as pool:
+        for found in pool.map(hunt, MUTANTS, chunksize=1):
+            hunts.append(found)
+            if progress is not None:
+                progress(found)
+    return hunts
