@@ -76,6 +76,13 @@ class Pair:
         self.now = end
         self.settle()
 
+    def run_until(self, happened: Callable[[], bool], within: float = 60.0) -> None:
+        end = self.now + within
+        self.settle()
+        while not happened():
+            assert self.now < end, "it did not happen in time"
+            self.run(0.01)
+
     def _do_one(self) -> bool:
         if self._soon:
             self._soon.popleft()()
