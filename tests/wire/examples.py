@@ -182,6 +182,9 @@ FROM_SERVER: Final[dict[str, ServerMessage]] = {
 
 TO_SHARD: Final[dict[str, ToShard]] = {
     "link hello": links.LinkHello("1.0", "registrar-1", 2, 4),
+    "link hello with another kind of digest": links.LinkHello(
+        "1.0", "registrar-1", 2, 4, "other-digest"
+    ),
     "interest": links.Interest(["contacts/alice", "contacts/bob"]),
     "interest that ends": links.Interest(drop=["contacts/bob"]),
     "interest that starts anew": links.Interest(replace=True),
