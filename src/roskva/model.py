@@ -24,6 +24,9 @@ NO_VERSION: Final = -1
 NO_EPOCH: Final = 0
 """What a registration has acked before it acked anything; no shard ever draws it."""
 
+NO_MARK: Final = 0
+"""Of an object that was never reset, as far as anybody remembers."""
+
 MAX_NAME_BYTES: Final = 255
 MAX_PAYLOAD_BYTES: Final = 1024
 MAX_SOURCE_BYTES: Final = 64

@@ -148,6 +148,8 @@ class Client:
         self.flush_at: float | None = None
         self.beat_at: float | None = None
         self.beat_due = False
+        self.show_at: float | None = None
+        """When to show our digest, if it still differs."""
         self.retry_at: float | None = None
         self.answer_by: float | None = None
         self.connect_at: float | None = now + config.batch_delay
@@ -160,7 +162,10 @@ class Client:
     def next_deadline(self) -> float | None:
         if self.phase is Phase.STOPPED:
             return None
-        times = (self.flush_at, self.beat_at, self.retry_at, self.answer_by, self.connect_at)
+        times = (
+            *(self.flush_at, self.beat_at, self.show_at),
+            *(self.retry_at, self.answer_by, self.connect_at),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def step(self, event: Event, now: float) -> list[Effect]:
@@ -283,7 +288,7 @@ class Client:
             return
         self.phase = Phase.OFFLINE
         self.session = None
-        self.flush_at = self.beat_at = self.retry_at = self.answer_by = None
+        self.flush_at = self.beat_at = self.show_at = self.retry_at = self.answer_by = None
         self.syncs = []
         self.counters["reconnects"] += 1
         delay = self.reconnects.next_delay(self.dice)
@@ -382,8 +387,7 @@ class Client:
             self._confirm_agreed()
         elif theirs.number >= self.last_operation:
             # Show our digest, and the server will ask for what differs; but not to every message.
-            soon = max(self.settle_at, self.last_sent + self.config.backoff_first, self.now)
-            self.beat_at = min(soon, self.beat_at or soon)
+            self.show_at = max(self.settle_at, self.last_sent + self.config.backoff_first, self.now)
 
     def _agree(self) -> bool:
         """The server has what we want, after everything that we sent."""
@@ -503,6 +507,10 @@ class Client:
             self._give_up_connection()
         if self.retry_at is not None and self.now >= self.retry_at:
             self._retry()
+        if self.show_at is not None and self.now >= self.show_at:
+            self.show_at = None
+            if not self._agree():
+                self._beat()
         if self.beat_at is not None and self.now >= self.beat_at:
             self._beat()
         if self.flush_at is not None and self.now >= self.flush_at:

@@ -16,7 +16,8 @@ epoch means the client holds the latest. In another epoch versions may have been
 that acked more than we know must look for itself.
 
 A reset object has a mark in its epoch (`model.mark_of`). Acks from before the reset say nothing
-about versions after it: acking under a new mark takes `a` back.
+about versions after it: acking under a new mark takes `a` back. (Without a mark nothing is known of
+a reset, and a client keeps what it acked.)
 
 Registrars decide by this table what to send, clients what to hand to the application, and the
 audit what is stale.
@@ -25,7 +26,7 @@ audit what is stale.
 from enum import Enum
 from typing import Final
 
-from roskva.model import NO_EPOCH, NO_VERSION, mark_of
+from roskva.model import NO_EPOCH, NO_MARK, NO_VERSION, mark_of
 
 Acked = tuple[int, int]
 """(a, e)"""
@@ -58,11 +59,11 @@ def after_ack(acked: Acked, version: int, epoch: int, known: Known) -> Acked:
     """The registration after an ack that echoes the version (−1: unknown) and epoch it answers."""
     a, e = acked
     if epoch == known[1]:
-        if mark_of(e) != mark_of(epoch):
+        if mark_of(epoch) not in (NO_MARK, mark_of(e)):
             return version, epoch
         return max(a, version), epoch
-    if e == known[1]:
-        return acked  # late, from before what this client has acked since
+    if e == known[1] and mark_of(epoch) != mark_of(e):
+        return acked  # late, from before a reset that the client has acked since
     return max(a, version), e  # it was true in its epoch, and says nothing of the new one
 
 

@@ -51,7 +51,14 @@ from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outgoing
 from roskva.core.session import Phase, Session, Watched
 from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
-from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unauthorised
+from roskva.errors import (
+    Fenced,
+    LimitExceeded,
+    Overloaded,
+    TokenRejected,
+    Unauthorised,
+    Unavailable,
+)
 from roskva.model import NO_EPOCH, NO_VERSION, Key, shard_of
 from roskva.wire.links import (
     CloseSession,
@@ -86,6 +93,9 @@ SCAN_BATCH: Final = 100
 """Notifications a walk sends to one session before the channel had a chance to say it lags."""
 SMALL_SET: Final = 128
 """Up to here a sync is cheaper whole than by bucket."""
+
+_BY_DIGEST: Final = 0
+"""No message has this number: what came in a sync is confirmed by the digest alone."""
 
 COUNTERS: Final = (
     *("broadcasts", "notified", "acks", "stale_acks", "forged_acks", "suppressed", "lagged"),
@@ -217,7 +227,8 @@ class Registrar:
     def _turn_away(self, session: Session) -> None:
         """Each one turned away is given a slot of its own to come back in."""
         rate = self.config.handshakes
-        self.next_slot = max(self.next_slot, self.now) + rate.window_ms / 1000 / rate.count
+        free_at = max(self.next_slot, self.handshakes.free_at())
+        self.next_slot = free_at + rate.window_ms / 1000 / rate.count
         self.counters["turned_away"] += 1
         out = self._out_to(session)
         out.not_before_ms = min(int((self.next_slot - self.now) * 1000) + 1, 600_000)
@@ -323,7 +334,8 @@ class Registrar:
             version = ack.version
             self._ack(session, ack.object, NO_VERSION if version is None else version, ack.epoch)
         if message.operations or message.syncs:
-            self._out_to(session)  # answered at once, if only to say: here
+            if not all(link.up for link in self.interests.links):
+                self._out_to(session)  # it may take a while: say at least that we are here
             if message.number > session.seen:
                 session.seen = message.number
                 self._operate(session, message, event.denied)
@@ -390,9 +402,10 @@ class Registrar:
             synced = self._sync(session, message, denied)
             for key in synced:
                 if key in session.registered:
-                    unconfirmed[key] = (message.number, False)
+                    unconfirmed[key] = (_BY_DIGEST, False)
             changed += synced
-            self._out_to(session).digest = True
+            if not changed:
+                self._out_to(session).digest = True
         self._effects.extend(self.interests.messages())
         self._save(session, changed)
         for key in list(unconfirmed):
@@ -515,7 +528,8 @@ class Registrar:
             if not session.lagging and due(acked, watched.known) is not Due.NOTHING:
                 self._tell_one(session, watched)
         out = self._out_to(session)
-        out.statuses.append(Status(key, acked is not None, number))
+        if number != _BY_DIGEST:
+            out.statuses.append(Status(key, acked is not None, number))
         del unconfirmed[key]
         if not unconfirmed:
             session.unconfirmed = None
@@ -735,11 +749,15 @@ class Registrar:
             patience = self.config.handshake_timeout / 2
         if self.now - session.heard_at > patience:
             self.counters["expired"] += 1
-            self._out_to(session).close = True
+            out = self._out_to(session)
+            out.close = True
+            if session.phase is Phase.OPENING:
+                out.error = Failure(Unavailable.code, "this client's shard does not answer")
             return
         if session.phase is Phase.OPEN:
             self._save(session, list(session.unsaved or ()))
-            self._scan(session)
+            if not session.lagging:  # else it is scanned when it has drained
+                self._scan(session)
         self._visit_later(session, self.config.scan_interval)
 
     def _work(self) -> None:

@@ -131,7 +131,8 @@ class AnyClient(Node):
             self.world.seen("told unknown")
         else:
             stamp = oracle.stamp_told(self.name, key, version)
-            oracle.check_not_older(self.name, key, stamp, self.acked.get(key, 0))
+            if self.world.vouches(key):
+                oracle.check_not_older(self.name, key, stamp, self.acked.get(key, 0))
             if stamp >= app.knows.get(key, 0):
                 app.version[key] = version
         app.learn(key, stamp)
@@ -307,6 +308,8 @@ class MqttNode(AnyClient):
 
     def start(self) -> None:
         self.begin()
+        self.window = 0
+        self.answered_at = 0.0
         self.later(self.world.dice.random(), self.dial)
 
     def deadline(self) -> float | None:
@@ -317,7 +320,8 @@ class MqttNode(AnyClient):
             return
         conn = self.conn
         self.acked = {}  # a broker that lost its state cannot know what this device had
-        self.say("connect", self.id, self.world.dice.choice((1, 2, 20)))
+        self.window = self.world.dice.choice((1, 2, 20))
+        self.say("connect", self.id, self.window)
         self.answered_at = self.world.clock.now
         self.later(self.world.swarm.answer_timeout, lambda: self.check(conn))
 
@@ -354,7 +358,8 @@ class MqttNode(AnyClient):
                     self.app.asked_at[key] = self.world.clock.now
                     self.say("subscribe", key)
             case ["suback", str() as key, True]:
-                self.world.confirmed(self, key)
+                if self.window > len(self.app.wanted):  # else it may have to wait for its turn
+                    self.world.confirmed(self, key)
             case ["publish", int() as id, str() as key, version]:
                 stamp = self.told(key, version)
                 acked = 0 if version is None else stamp

@@ -138,7 +138,11 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "acks from before a reset count after it",
-        ("core.freshness:after_ack", "if mark_of(e) != mark_of(epoch):", "if False:"),
+        (
+            "core.freshness:after_ack",
+            "if mark_of(epoch) not in (NO_MARK, mark_of(e)):",
+            "if False:",
+        ),
     ),
     _mutant(
         "declared version counts although none is known",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from roskva.simulation.world import World
 
 _RETRY = 2.0
+_STRAGGLERS = 65.0
 _FORGED = 10**15
 
 
@@ -55,7 +56,8 @@ class Publisher:
         forged = _FORGED + self.version
         stamp = self.world.oracle.change(self.key, forged)
         self._publish(Update(self.key, forged), stamp)
-        self._reset_when_idle()
+        # Long enough for a copy of it on some slow path: after the reset it would be forged again.
+        self.world.clock.after(_STRAGGLERS, self._reset_when_idle)
 
     def reset_again(self) -> None:
         """A reset that was lost with its part of the feed has to be repeated by the operator."""
