@@ -167,3 +167,28 @@ def test_the_table_can_be_applied_without_our_code() -> None:
         else:
             expected = "nothing"
         assert vector["due"] == expected
+
+
+def test_acks_can_be_applied_without_our_code() -> None:
+    """The second table of docs/protocol.md, written down a second time."""
+
+    def pair(values: list[str | None]) -> tuple[int, int]:
+        version, epoch = values
+        return -1 if version is None else int(version), int(epoch or 0)
+
+    def mark(epoch: int) -> int:
+        return epoch % 2**20
+
+    for vector in stored("freshness.json")["ack"]:
+        (a, e), (v, known), (w, f) = map(pair, (vector["acked"], vector["known"], vector["ack"]))
+        if f == known and w > v:
+            expected = (a, e)
+        elif f == known and mark(f) not in (0, mark(e)):
+            expected = (w, f)
+        elif f == known:
+            expected = (max(a, w), f)
+        elif e == known and mark(f) != mark(e):
+            expected = (a, e)
+        else:
+            expected = (max(a, w), e)
+        assert pair(vector["then"]) == expected, vector
