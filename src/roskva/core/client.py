@@ -68,7 +68,8 @@ from roskva.wire.messages import (
     SyncRequest,
 )
 
-_MESSAGE_ROOM = 40_000
+_MESSAGE_ROOM = 24_000
+"""Bytes of names in one message; escaped in JSON they may double."""
 _PART_OVERHEAD = 32
 
 

@@ -27,6 +27,6 @@ def unpack_identity(stored: bytes, app: str) -> Identity | None:
         return None
     try:
         identity = _decoder.decode(packed)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return identity if identity.app == app else None

@@ -66,10 +66,13 @@ class ShardLink:
 
 
 class Interests:
-    def __init__(self, name: str, shards: int, linger: float, link_timeout: float) -> None:
+    def __init__(
+        self, name: str, shards: int, linger: float, link_timeout: float, now: float
+    ) -> None:
         self.name = name
         self.linger = linger
         self.link_timeout = link_timeout
+        self.now = now
         self.watched: dict[Key, Watched] = {}
         self.lingering: dict[Key, float] = {}
         self.links = [ShardLink(shard) for shard in range(shards)]
@@ -87,15 +90,15 @@ class Interests:
             self.lingering.pop(key, None)
         return watched
 
-    def release(self, watched: Watched, now: float) -> None:
+    def release(self, watched: Watched) -> None:
         """A session left; the last one leaves the object lingering."""
         if not watched.sessions:
-            self.lingering[watched.key] = now + self.linger
+            self.lingering[watched.key] = self.now + self.linger
 
-    def expire(self, now: float) -> None:
+    def expire(self) -> None:
         while self.lingering:
             key, until = next(iter(self.lingering.items()))
-            if until > now:
+            if until > self.now:
                 return
             del self.lingering[key]
             watched = self.watched.pop(key)
@@ -104,7 +107,7 @@ class Interests:
             link.digest.remove(watched.hash)
             link.dropping.append(key)
 
-    def holds(self, watched: Watched, now: float) -> bool:
+    def holds(self, watched: Watched) -> bool:
         """What is known of an object is good only while the link that it came by is up.
 
         A process that was stopped for a while wakes with links that look up and may be long dead:
@@ -113,14 +116,14 @@ class Interests:
         link = self.links[watched.shard]
         if not link.up or watched.incarnation != link.incarnation:
             return False
-        return now < link.heard_at + self.link_timeout
+        return self.now < link.heard_at + self.link_timeout
 
-    def hear(self, link: ShardLink, now: float) -> bool:
+    def hear(self, link: ShardLink) -> bool:
         """Something arrived; too late, and the link is as good as broken."""
-        if now >= link.heard_at + self.link_timeout:
+        if self.now >= link.heard_at + self.link_timeout:
             link.broken()
             return False
-        link.heard_at = now
+        link.heard_at = self.now
         return True
 
     def learn(self, link: ShardLink, said: Known | Push) -> Watched | None:
@@ -133,8 +136,8 @@ class Interests:
 
     # Links.
 
-    def open(self, shard: int, now: float) -> Effect:
-        self.links[shard].opened(now)
+    def open(self, shard: int) -> Effect:
+        self.links[shard].opened(self.now)
         return SendLink(shard, LinkHello(LINK_PROTOCOL, self.name, shard, len(self.links)))
 
     def pending(self) -> bool:
@@ -159,12 +162,12 @@ class Interests:
                 effects.append(SendLink(link.shard, Interest(again)))
         return effects
 
-    def ping(self, now: float) -> list[Effect]:
+    def ping(self) -> list[Effect]:
         effects: list[Effect] = []
         for link in self.links:
             if not link.up:
                 continue
-            if now >= link.heard_at + self.link_timeout:
+            if self.now >= link.heard_at + self.link_timeout:
                 link.broken()
                 effects.append(DropLink(link.shard))
             else:

@@ -44,13 +44,12 @@ from roskva.core.effects import (
     ObjectRow,
     Persist,
     Persisted,
-    PutObject,
     PutShard,
     ReadFeed,
     SendLink,
     Tick,
-    Write,
 )
+from roskva.core.objects import Object, Unflushed
 from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_epoch
 from roskva.wire.links import (
     DIGEST_KIND,
@@ -77,82 +76,6 @@ class MatcherConfig(msgspec.Struct, frozen=True):
     """A read of the feed not answered by then is asked for again."""
     retry_delay: float = 0.2
     """Before a load or a write that failed is tried again."""
-
-
-class Object:
-    """What is in memory of an object with interest."""
-
-    __slots__ = ("links", "load", "mark", "previous", "replaced", "update")
-
-    def __init__(self) -> None:
-        self.update: Update | None = None
-        """The one with the highest version since the last reset, if any."""
-        self.mark = 0
-        self.previous = NO_VERSION
-        self.replaced = False
-        self.load = 0
-        """The id of the load still awaited; 0 when the row is in."""
-        self.links: dict[Handle, None] = {}
-
-    def version(self) -> int:
-        return self.update.version if self.update else NO_VERSION
-
-    def merge(self, update: Update) -> bool:
-        current = self.version()
-        if update.version <= current:
-            return False
-        self.previous = current
-        self.update = update
-        return True
-
-    def forget(self, mark: int) -> None:
-        self.update = None
-        self.previous = NO_VERSION
-        self.mark = mark
-        self.replaced = True
-
-
-class Unflushed:
-    """Rows that are not on disk yet: per object the newest update, and the mark of a reset."""
-
-    __slots__ = ("marks", "updates")
-
-    def __init__(self) -> None:
-        self.updates: dict[Key, Update] = {}
-        self.marks: dict[Key, int] = {}
-
-    def merge(self, update: Update) -> None:
-        newest = self.updates.get(update.object)
-        if newest is None or update.version > newest.version:
-            self.updates[update.object] = update
-
-    def forget(self, key: Key, mark: int) -> None:
-        self.updates.pop(key, None)
-        self.marks[key] = mark
-
-    def absorb(self, later: "Unflushed") -> None:
-        for key, mark in later.marks.items():
-            self.forget(key, mark)
-        for update in later.updates.values():
-            self.merge(update)
-
-    def lay_over(self, entry: Object, key: Key) -> None:
-        if key in self.marks:
-            entry.forget(self.marks[key])
-        if key in self.updates:
-            entry.merge(self.updates[key])
-
-    def writes(self) -> list[Write]:
-        writes: list[Write] = [
-            PutObject(key, _row(self.updates.get(key), mark), replace=True)
-            for key, mark in self.marks.items()
-        ]
-        writes.extend(
-            PutObject(key, _row(update))
-            for key, update in self.updates.items()
-            if key not in self.marks
-        )
-        return writes
 
 
 class Link:
@@ -533,9 +456,3 @@ class Matcher:
     def _next_id(self) -> int:
         self.ids += 1
         return self.ids
-
-
-def _row(update: Update | None, mark: int = 0) -> ObjectRow:
-    if update is None:
-        return ObjectRow(mark=mark)
-    return ObjectRow(update.version, mark, update.source, update.payload, update.published_at)

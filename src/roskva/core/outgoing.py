@@ -1,8 +1,13 @@
-"""What one step has to say to one session, gathered so that it leaves together."""
+"""What one step has to say: to shards, to many sessions at once, and to single ones.
+
+What is meant for one session is gathered, so that it leaves together.
+"""
 
 from collections.abc import Iterator
 from typing import Final
 
+from roskva.core.effects import Effect
+from roskva.core.session import Session
 from roskva.wire.messages import (
     PROTOCOL,
     Config,
@@ -15,8 +20,9 @@ from roskva.wire.messages import (
     SyncRequest,
 )
 
-_FRAME_ROOM: Final = 40_000
-"""Bytes of notifications and statuses in one frame; the rest of a frame is small."""
+_FRAME_ROOM: Final = 24_000
+"""Bytes of notifications and statuses in one frame. Escaped in JSON they may double, and the rest
+of a frame is small."""
 _PART_OVERHEAD: Final = 64
 
 
@@ -82,3 +88,24 @@ class Outgoing:
                 statuses.append(part)
         if notifications or statuses:
             yield notifications, statuses
+
+
+class Outbox:
+    __slots__ = ("_effects", "sessions")
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+        self.sessions: dict[Session, Outgoing] = {}
+
+    def emit(self, *effects: Effect) -> None:
+        self._effects.extend(effects)
+
+    def to(self, session: Session) -> Outgoing:
+        outgoing = self.sessions.get(session)
+        if outgoing is None:
+            outgoing = self.sessions[session] = Outgoing()
+        return outgoing
+
+    def take(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects

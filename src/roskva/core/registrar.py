@@ -1,24 +1,27 @@
-"""The registrar: sessions, what they are registered for, and telling them.
+"""The registrar: sessions, and what they are registered for.
 
 Everything here is soft. Registrations are kept in rows at the client's shard (`rows.py`), versions
-at the object's shard (`matcher.py`); this machine joins the two for whoever is online, by the table
-of `freshness.py`, and forgets when the session ends. Any registrar can serve any client.
+at the object's shard (`matcher.py`); a registrar joins the two for whoever is online and forgets
+when the session ends. Any registrar can serve any client.
+
+Its parts: `interest.py` is its lower edge, the objects it watches and the links to their shards;
+`saving.py` writes the rows; `telling.py` tells sessions what they are due; `outgoing.py` gathers
+what a step has to say. Here are the sessions themselves: handshake, messages, end.
 
 The duties, in order:
 
 1. A session is granted after the row's owner has opened it, so the older one is fenced by then.
 2. A registration is confirmed when its row is durable *and* the object's shard has answered over a
    link that is still up; the notification it is due goes with the confirmation.
-3. An update is one `Broadcast`: nothing is looked up or written down per session, because no
-   session has acked a version above `max_acked`. In the other cases (a new epoch, a shard behind
-   its clients, a new link) the table is applied to each session of the object.
-4. Whoever was skipped is found again by a walk over its registrations: after the channel drained,
-   and once per `scan_interval` as a safety net, which also repeats what was never acked.
+3. A digest is sent only when no operation is under way: it stands for what is durable and compared.
+4. Once per `scan_interval` every session is looked at, as a safety net: is it still there, is its
+   row saved, is it told everything? That also repeats what was never acked.
 
-Walks, arrivals and resent interest are cut into slices: `next_deadline` is 0 while some are left.
+Long work is cut into slices: `next_deadline` is 0 while some is left.
 """
 
 from collections import deque
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -28,7 +31,6 @@ from roskva.core.backoff import Rate, RateLimit
 from roskva.core.digest import bucket_sums
 from roskva.core.effects import (
     Attached,
-    Broadcast,
     Close,
     Closed,
     Drained,
@@ -46,10 +48,12 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
-from roskva.core.freshness import NEVER, Acked, Due, due
+from roskva.core.freshness import NEVER, Due, due
 from roskva.core.interest import Interests, ShardLink
-from roskva.core.outgoing import Outgoing
-from roskva.core.session import Phase, Session, Watched
+from roskva.core.outgoing import Outbox
+from roskva.core.saving import Saving
+from roskva.core.session import Phase, Session
+from roskva.core.telling import TURN, Telling
 from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
 from roskva.errors import (
     Fenced,
@@ -62,35 +66,25 @@ from roskva.errors import (
 from roskva.model import NO_EPOCH, NO_VERSION, Key, shard_of
 from roskva.wire.links import (
     CloseSession,
-    OpenSession,
     Pong,
     Push,
-    Registered,
     RowRefused,
     RowWritten,
     SessionOpened,
     Superseded,
     Versions,
-    WriteRow,
 )
 from roskva.wire.messages import (
-    PROTOCOL,
     ClientMessage,
     Config,
     Failure,
     Grant,
     Hello,
-    Notification,
     ServerDigest,
-    ServerMessage,
     Status,
     SyncRequest,
 )
 
-TURN: Final = 1000
-"""Registrations looked at before the loop gets its turn."""
-SCAN_BATCH: Final = 100
-"""Notifications a walk sends to one session before the channel had a chance to say it lags."""
 SMALL_SET: Final = 128
 """Up to here a sync is cheaper whole than by bucket."""
 
@@ -132,36 +126,36 @@ class Registrar:
         self.conns: dict[Handle, Session] = {}
         self.sessions: dict[tuple[bytes, int], Session] = {}
         """By client and number: each shard counts its own."""
-        self.applications: dict[str, dict[Session, None]] = {}
-        self.interests = Interests(config.name, config.shards, config.linger, config.link_timeout)
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self.interests = Interests(
+            config.name, config.shards, config.linger, config.link_timeout, now
+        )
         self.watched = self.interests.watched
-        self.dirty: dict[Session, None] = {}
-        self.flush_at: float | None = None
-        self.ping_at = now + config.ping_interval
-        self.wheel: dict[int, list[Session]] = {}
-        self.wheel_turn = int(now)
-        self.arrived: deque[Watched] = deque()
-        self.scans: deque[Session] = deque()
+        self.outbox = Outbox()
+        self.saving = Saving(self.interests, self.outbox, config.ack_flush)
+        self.telling = Telling(
+            self.interests, self.outbox, self.saving, self.counters, self._confirm
+        )
         self.leaving: deque[Session] = deque()
         self.handshakes = RateLimit(config.handshakes)
         self.next_slot = now
-        self.requests = 0
-        self.counters = dict.fromkeys(COUNTERS, 0)
-        self._out: dict[Session, Outgoing] = {}
-        self._effects: list[Effect] = []
+        self.ping_at = now + config.ping_interval
+        self.wheel: dict[int, list[Session]] = {}
+        self.wheel_turn = int(now)
 
     def next_deadline(self) -> float:
-        if self.arrived or self.scans or self.leaving or self.interests.pending():
+        if self.leaving or self.telling.pending() or self.interests.pending():
             return 0.0
         deadline = self.ping_at
-        if self.flush_at is not None and self.flush_at < deadline:
-            deadline = self.flush_at
+        flush_at = self.saving.flush_at
+        if flush_at is not None and flush_at < deadline:
+            deadline = flush_at
         if self.wheel and self.wheel_turn + 1 < deadline:
             deadline = self.wheel_turn + 1
         return deadline
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        self.now = now
+        self.now = self.interests.now = now
         kind = type(event)
         if kind is Received:
             self._received(event)  # type: ignore[arg-type]
@@ -169,12 +163,13 @@ class Registrar:
             self._from_link(event)  # type: ignore[arg-type]
         else:
             self._other(event)
-        if self.arrived or self.scans or self.leaving:
-            self._work()
-        if self._out:
+        if self.telling.pending():
+            self.telling.work()
+        if self.leaving:
+            self._leave(self.leaving[0])
+        if self.outbox.sessions:
             self._send_out()
-        effects, self._effects = self._effects, []
-        return effects
+        return self.outbox.take()
 
     def _other(self, event: Event) -> None:
         match event:
@@ -188,10 +183,13 @@ class Registrar:
                 self._open(session, event.client, event.application)
             case Closed():
                 self._end(self.conns.get(event.conn))
-            case Lagging():
-                self._lagging(event.conn)
-            case Drained():
-                self._drained(event.conn)
+            case Lagging(conn=conn) if conn in self.conns:
+                self.conns[conn].lagging = True
+                self.counters["lagged"] += 1
+            case Drained(conn=conn) if conn in self.conns:
+                self.telling.drained(self.conns[conn])
+            case Lagging() | Drained():
+                pass
             case LinkUp(link=int() as shard):
                 self._link_up(shard)
             case LinkDown(link=int() as shard):
@@ -217,7 +215,7 @@ class Registrar:
             claims = self.keys.open(hello.token, int(self.wall_s + self.now))
             if claims is None or claims.cell != self.config.cell:
                 self.counters["rejected_tokens"] += 1
-                self._out_to(session).error = Failure(TokenRejected.code, "shake hands again")
+                self.outbox.to(session).error = Failure(TokenRejected.code, "shake hands again")
                 return
             app, client = claims.app, claims.client
         session.app = app or ""
@@ -230,7 +228,7 @@ class Registrar:
         free_at = max(self.next_slot, self.handshakes.free_at())
         self.next_slot = free_at + rate.window_ms / 1000 / rate.count
         self.counters["turned_away"] += 1
-        out = self._out_to(session)
+        out = self.outbox.to(session)
         out.not_before_ms = min(int((self.next_slot - self.now) * 1000) + 1, 600_000)
         out.error = Failure(Overloaded.code, "too many at once")
         out.close = True
@@ -240,15 +238,7 @@ class Registrar:
         session.application = application
         session.owner = shard_of(client, self.config.shards)
         session.phase = Phase.OPENING
-        self._owner(session).waiting[session] = None
-        self._ask_to_open(session)
-
-    def _ask_to_open(self, session: Session) -> None:
-        link = self._owner(session)
-        if link.up:
-            request = self._next_request()
-            link.requests[request] = (session, ())
-            self._effects.append(SendLink(link.shard, OpenSession(request, session.client)))
+        self.saving.open(session)
 
     def _opened(self, link: ShardLink, message: SessionOpened) -> None:
         session, _ = link.requests.get(message.request, (None, ()))
@@ -258,13 +248,13 @@ class Registrar:
             del link.requests[message.request]
         if self.conns.get(session.conn) is not session:
             closed = CloseSession(session.client, message.session)
-            self._effects.append(SendLink(link.shard, closed))
+            self.outbox.emit(SendLink(link.shard, closed))
             return
         session.number = message.session
         session.created = message.created
         for cell in message.registered:
             session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
-        self._effects.extend(self.interests.messages())
+        self.outbox.emit(*self.interests.messages())
         if not message.more:
             link.waiting.pop(session, None)
             self._grant(session)
@@ -272,9 +262,7 @@ class Registrar:
     def _grant(self, session: Session) -> None:
         session.phase = Phase.OPEN
         self.sessions[session.client, session.number] = session
-        if session.application:
-            self.applications.setdefault(session.application, {})[session] = None
-        out = self._out_to(session)
+        out = self.outbox.to(session)
         out.digest = True
         out.config = Config(max(1, int(self.config.heartbeat * 1000)))
         if session.nonce is not None:
@@ -283,31 +271,25 @@ class Registrar:
             token = self.keys.seal(claims, session.bits[16 : 16 + NONCE_BYTES])
             out.grant = Grant(session.client, token, session.nonce)
         session.bits, session.nonce = b"", None
-        self._scan(session)
+        self.telling.walk(session)
 
     def _fence(self, client: bytes, number: int, code: str) -> None:
         session = self.sessions.get((client, number))
         if session is not None:
             self.counters["fenced"] += 1
-            self._out_to(session).error = Failure(code)
-            self._out_to(session).close = True
+            self.outbox.to(session).error = Failure(code)
+            self.outbox.to(session).close = True
 
     def _end(self, session: Session | None) -> None:
         if session is None or self.conns.pop(session.conn, None) is None:
             return
-        link = self._owner(session)
+        link = self.saving.owner(session)
         link.waiting.pop(session, None)
         if session.phase is Phase.OPEN:
             del self.sessions[session.client, session.number]
-            if session in self.dirty:
-                self._flush_session(session)
+            self.saving.flush_session(session)
             closed = CloseSession(session.client, session.number)
-            self._effects.append(SendLink(link.shard, closed))
-            peers = self.applications.get(session.application)
-            if peers is not None:
-                peers.pop(session, None)
-                if not peers:
-                    del self.applications[session.application]
+            self.outbox.emit(SendLink(link.shard, closed))
         session.phase = Phase.GREETING
         self.leaving.append(session)
 
@@ -335,12 +317,12 @@ class Registrar:
             self._ack(session, ack.object, NO_VERSION if version is None else version, ack.epoch)
         if message.operations or message.syncs:
             if not all(link.up for link in self.interests.links):
-                self._out_to(session)  # it may take a while: say at least that we are here
+                self.outbox.to(session)  # it may take a while: say at least that we are here
             if message.number > session.seen:
                 session.seen = message.number
                 self._operate(session, message, event.denied)
         elif not message.acks:
-            self._out_to(session).digest = True
+            self.outbox.to(session).digest = True
         digest = message.digest
         if digest is not None and (
             digest.sum != session.hash_sum or digest.count != len(session.registered)
@@ -363,21 +345,9 @@ class Registrar:
             new = freshness.after_ack(acked, version, epoch, known)
         self.counters["acks"] += 1
         if new is not acked and new != acked:
-            self._set_acked(session, watched, new)
+            self.saving.set_acked(session, watched, new)
             if version == NO_VERSION and due(new, known) is Due.VERSION:
-                self._tell_one(session, watched)
-
-    def _set_acked(self, session: Session, watched: Watched, acked: Acked) -> None:
-        session.registered[watched.key] = acked
-        if acked[0] > watched.max_acked:
-            watched.max_acked = acked[0]
-        if session.dirty is None:
-            session.dirty = [watched.key]
-            self.dirty[session] = None
-            if self.flush_at is None:
-                self.flush_at = self.now + self.config.ack_flush
-        else:
-            session.dirty.append(watched.key)
+                self.telling.tell_one(session, watched)
 
     def _operate(self, session: Session, message: ClientMessage, denied: frozenset[Key]) -> None:
         changed: list[Key] = []
@@ -388,7 +358,7 @@ class Registrar:
                 refusal = self._refusal(session, key, denied)
                 if refusal is not None:
                     status = Status(key, False, message.number, refusal)
-                    self._out_to(session).statuses.append(status)
+                    self.outbox.to(session).statuses.append(status)
                     continue
                 touched = self._register(session, key, version)
             else:
@@ -405,9 +375,9 @@ class Registrar:
                     unconfirmed[key] = (_BY_DIGEST, False)
             changed += synced
             if not changed:
-                self._out_to(session).digest = True
-        self._effects.extend(self.interests.messages())
-        self._save(session, changed)
+                self.outbox.to(session).digest = True
+        self.outbox.emit(*self.interests.messages())
+        self.saving.save(session, changed)
         for key in list(unconfirmed):
             self._confirm(session, key)
 
@@ -428,7 +398,7 @@ class Registrar:
         if version is None:
             session.add(watched, NEVER)
         else:
-            known = watched.known if self._holds(watched) else None
+            known = watched.known if self.interests.holds(watched) else None
             session.add(watched, freshness.declared(version, acked, known))
         return True
 
@@ -437,7 +407,7 @@ class Registrar:
             return False
         watched = self.watched[key]
         session.remove(watched)
-        self.interests.release(watched, self.now)
+        self.interests.release(watched)
         return True
 
     def _sync(self, session: Session, message: ClientMessage, denied: frozenset[Key]) -> list[Key]:
@@ -455,7 +425,7 @@ class Registrar:
                 refusal = self._refusal(session, key, denied)
                 if refusal is not None:
                     status = Status(key, False, message.number, refusal)
-                    self._out_to(session).statuses.append(status)
+                    self.outbox.to(session).statuses.append(status)
                 elif self._register(session, key, None):
                     changed.append(key)
         return changed
@@ -471,43 +441,17 @@ class Registrar:
         sums: list[int] = []
         if max(message.digest.count, len(session.registered)) > SMALL_SET:
             sums = bucket_sums(self.watched[key].hash for key in session.registered)
-        self._out_to(session).sync_request = SyncRequest(sums)
+        self.outbox.to(session).sync_request = SyncRequest(sums)
 
-    # Rows: registrations are durable before they are confirmed, acks are written lazily.
-
-    def _save(self, session: Session, keys: list[Key]) -> None:
-        if not keys:
-            return
-        link = self._owner(session)
-        request = self._next_request()
-        unsaved = session.unsaved = session.unsaved or {}
-        for key in keys:
-            unsaved[key] = request
-        link.waiting[session] = None
-        if not link.up:
-            return
-        link.requests[request] = (session, tuple(keys))
-        held = session.registered
-        put = [Registered(key, *held[key]) for key in keys if key in held]
-        drop = [key for key in keys if key not in held]
-        application = None if session.created else session.application
-        message = WriteRow(request, session.client, session.number, put, drop, application)
-        self._effects.append(SendLink(link.shard, message))
+    # Confirming.
 
     def _row_written(self, link: ShardLink, request: int) -> None:
-        session, keys = link.requests.pop(request, (None, ()))
-        if session is None or session.phase is not Phase.OPEN:
+        written = self.saving.saved(link, request)
+        if written is None:
             return
-        session.created = True
-        unsaved = session.unsaved or {}
-        for key in keys:
-            if unsaved.get(key) == request:
-                del unsaved[key]
-        if not unsaved:
-            session.unsaved = None
-            link.waiting.pop(session, None)
-            if not session.unconfirmed:
-                self._out_to(session).digest = True
+        session, keys = written
+        if not session.unsaved and not session.unconfirmed:
+            self.outbox.to(session).digest = True
         for key in keys:
             self._confirm(session, key)
 
@@ -519,15 +463,14 @@ class Registrar:
         acked = session.registered.get(key)
         if acked is not None:
             watched = self.watched[key]
-            if not self._holds(watched):
+            if not self.interests.holds(watched):
                 return
             assert watched.known is not None
             if declared and acked[1] == NO_EPOCH:
                 acked = freshness.declared(acked[0], None, watched.known)
-                self._set_acked(session, watched, acked)
-            if not session.lagging and due(acked, watched.known) is not Due.NOTHING:
-                self._tell_one(session, watched)
-        out = self._out_to(session)
+                self.saving.set_acked(session, watched, acked)
+            self.telling.tell_one(session, watched)
+        out = self.outbox.to(session)
         if number != _BY_DIGEST:
             out.statuses.append(Status(key, acked is not None, number))
         del unconfirmed[key]
@@ -535,55 +478,36 @@ class Registrar:
             session.unconfirmed = None
             out.digest = True
 
-    def _flush_acks(self) -> None:
-        cells = 0
-        while self.dirty and cells < TURN:
-            cells += self._flush_session(next(iter(self.dirty)))
-        self.flush_at = self.now if self.dirty else None
-
-    def _flush_session(self, session: Session) -> int:
-        del self.dirty[session]
-        keys, session.dirty = dict.fromkeys(session.dirty or ()), None
-        held, link = session.registered, self._owner(session)
-        put = [Registered(key, *held[key]) for key in keys if key in held]
-        if put and link.up and session.created:
-            message = WriteRow(0, session.client, session.number, put)
-            self._effects.append(SendLink(link.shard, message))
-        return 1 + len(put)
-
     # What shards say.
 
     def _link_up(self, shard: int) -> None:
         link = self.interests.links[shard]
-        self._effects.append(self.interests.open(shard, self.now))
-        self._effects.extend(self.interests.messages())
+        self.outbox.emit(self.interests.open(shard))
+        self.outbox.emit(*self.interests.messages())
         for session in list(link.waiting):
             if session.phase is Phase.OPENING:
                 self.leaving.append(self._without_registrations(session))
-                self._ask_to_open(session)
+                self.saving.open(session)
             else:
-                self._save(session, list(session.unsaved or ()))
+                self.saving.save_again(session)
 
     def _from_link(self, event: FromLink) -> None:
         assert isinstance(event.link, int)
         link = self.interests.links[event.link]
         if not link.up:
             return
-        if not self.interests.hear(link, self.now):
-            self._effects.append(DropLink(link.shard))
+        if not self.interests.hear(link):
+            self.outbox.emit(DropLink(link.shard))
             return
         match event.message:
             case Push() as push:
-                self._push(link, push)
+                self.telling.push(link, push)
             case Versions(known=known):
-                for said in known:
-                    watched = self.interests.learn(link, said)
-                    if watched is not None:
-                        self.arrived.append(watched)
+                self.telling.learn(link, known)
             case Pong() as pong:
                 effect = self.interests.pong(link, pong)
                 if effect is not None:
-                    self._effects.append(effect)
+                    self.outbox.emit(effect)
             case SessionOpened() as opened:
                 self._opened(link, opened)
             case RowWritten(request=request):
@@ -593,143 +517,18 @@ class Registrar:
             case RowRefused(client=client, session=number, code=code):
                 self._fence(client, number, code)
 
-    def _push(self, link: ShardLink, push: Push) -> None:
-        watched = self.watched.get(push.object)
-        if watched is None:
-            return
-        before = watched.known if self._holds(watched) else None
-        self.interests.learn(link, push)
-        if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
-            self.arrived.append(watched)
-            return
-        without = self._authors(watched, push) if push.source else ()
-        if watched.sessions:
-            self.counters["broadcasts"] += 1
-            message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
-            self._effects.append(Broadcast(message, watched.sessions, without))
-
-    def _authors(self, watched: Watched, push: Push) -> list[Session]:
-        """Sessions of the change's author that had acked all before it: they hold it already."""
-        before = (push.previous, push.epoch)
-        authors = [
-            session
-            for session in self.applications.get(push.source or "", ())
-            if session.registered.get(watched.key) == before
-        ]
-        assert watched.known is not None
-        for session in authors:
-            self._set_acked(session, watched, watched.known)
-            self.counters["suppressed"] += 1
-        return authors
-
-    # Telling sessions.
-
-    def _compare(self, watched: Watched) -> int:
-        """The table, for every session of the object."""
-        known, key = watched.known, watched.key
-        if known is None or not self._holds(watched):
-            return 1
-        behind: list[Session] = []
-        astray: list[Session] = []
-        watched.max_acked = NO_VERSION
-        for session in watched.sessions:
-            acked = session.registered[key]
-            if acked[0] > watched.max_acked:
-                watched.max_acked = acked[0]
-            if session.unconfirmed and key in session.unconfirmed:
-                self._confirm(session, key)
-            elif acked is not known and session.phase is Phase.OPEN and not session.lagging:
-                told = due(acked, known)
-                if told is Due.VERSION:
-                    behind.append(session)
-                elif told is Due.UNKNOWN:
-                    astray.append(session)
-        self._tell(behind, _notification(watched))
-        self._tell(astray, Notification(key, None, known[1]))
-        return len(watched.sessions) + 1
-
-    def _tell(self, sessions: list[Session], notification: Notification) -> None:
-        if len(sessions) == 1:
-            self._out_to(sessions[0]).notifications.append(notification)
-            self.counters["notified"] += 1
-        elif sessions:
-            self.counters["broadcasts"] += 1
-            message = ServerMessage(PROTOCOL, notifications=[notification])
-            self._effects.append(Broadcast(message, sessions))
-
-    def _tell_one(self, session: Session, watched: Watched) -> None:
-        assert watched.known is not None
-        acked = session.registered[watched.key]
-        if due(acked, watched.known) is Due.VERSION:
-            notification = _notification(watched)
-        else:
-            notification = Notification(watched.key, None, watched.known[1])
-        self._out_to(session).notifications.append(notification)
-        self.counters["notified"] += 1
-
-    def _scan(self, session: Session) -> None:
-        """Walk over all registrations and tell what is due."""
-        if session.scan is None:
-            session.scan = list(session.registered)
-            self.scans.append(session)
-        else:
-            session.scan_again = True
-
-    def _walk(self, session: Session) -> int:
-        """One slice of a scan. A session that lags keeps its place until it has drained."""
-        left, sent, looked = session.scan or [], 0, 0
-        batch = 1 if session.paced else SCAN_BATCH
-        while left and sent < batch and looked < TURN and not session.lagging:
-            looked += 1
-            acked = session.registered.get(left[-1])
-            watched = self.watched.get(left.pop())
-            if acked is None or watched is None or watched.known is None:
-                continue
-            if self._holds(watched) and due(acked, watched.known) is not Due.NOTHING:
-                self._tell_one(session, watched)
-                sent += 1
-        if session.lagging:
-            return looked + 1
-        if left:
-            self.scans.append(session)
-        else:
-            session.scan = None
-            if session.scan_again:
-                session.scan_again = False
-                self._scan(session)
-        return looked + 1
-
-    def _lagging(self, conn: Handle) -> None:
-        session = self.conns.get(conn)
-        if session is not None:
-            session.lagging = True
-            self.counters["lagged"] += 1
-
-    def _drained(self, conn: Handle) -> None:
-        session = self.conns.get(conn)
-        if session is None or not session.lagging:
-            return
-        session.lagging = False
-        if session.phase is not Phase.OPEN:
-            return
-        if session.scan is None:
-            self._scan(session)
-        else:
-            session.scan_again = True
-            self.scans.append(session)
-
     # Time, and work in slices.
 
     def _tick(self) -> None:
-        if self.flush_at is not None and self.now >= self.flush_at:
-            self._flush_acks()
+        if self.saving.flush_at is not None and self.now >= self.saving.flush_at:
+            self.saving.flush()
         if self.now >= self.ping_at:
             self.ping_at = self.now + self.config.ping_interval
-            self.interests.expire(self.now)
-            self._effects.extend(self.interests.messages())
-            self._effects.extend(self.interests.ping(self.now))
+            self.interests.expire()
+            self.outbox.emit(*self.interests.messages())
+            self.outbox.emit(*self.interests.ping())
         elif self.interests.pending():
-            self._effects.extend(self.interests.messages())
+            self.outbox.emit(*self.interests.messages())
         while self.wheel_turn < int(self.now):
             self.wheel_turn += 1
             for session in self.wheel.pop(self.wheel_turn, ()):
@@ -749,38 +548,23 @@ class Registrar:
             patience = self.config.handshake_timeout / 2
         if self.now - session.heard_at > patience:
             self.counters["expired"] += 1
-            out = self._out_to(session)
+            out = self.outbox.to(session)
             out.close = True
             if session.phase is Phase.OPENING:
                 out.error = Failure(Unavailable.code, "this client's shard does not answer")
             return
         if session.phase is Phase.OPEN:
-            self._save(session, list(session.unsaved or ()))
+            self.saving.save_again(session)
             if not session.lagging:  # else it is scanned when it has drained
-                self._scan(session)
+                self.telling.walk(session)
         self._visit_later(session, self.config.scan_interval)
 
-    def _work(self) -> None:
-        budget = TURN
-        while budget > 0 and self.arrived:
-            budget -= self._compare(self.arrived.popleft())
-        for _ in range(len(self.scans)):  # each once: the channel may have something to say
-            if budget <= 0:
-                break
-            session = self.scans.popleft()
-            budget -= self._walk(session) if session.phase is Phase.OPEN else 1
-        while budget > 0 and self.leaving:
-            budget -= self._leave(self.leaving[0])
-
-    def _leave(self, session: Session) -> int:
-        left = 0
-        while session.registered and left < TURN:
-            key = next(iter(session.registered))
+    def _leave(self, session: Session) -> None:
+        """Let go of a slice of what a session that ended was registered for."""
+        for key in list(islice(session.registered, TURN)):
             self._unregister(session, key)
-            left += 1
         if not session.registered:
             self.leaving.popleft()
-        return left + 1
 
     def _without_registrations(self, session: Session) -> Session:
         """A stand-in that leaves in this session's stead, for a row that came only in part."""
@@ -794,14 +578,8 @@ class Registrar:
 
     # Sending.
 
-    def _out_to(self, session: Session) -> Outgoing:
-        out = self._out.get(session)
-        if out is None:
-            out = self._out[session] = Outgoing()
-        return out
-
     def _send_out(self) -> None:
-        out, self._out = self._out, {}
+        out, self.outbox.sessions = self.outbox.sessions, {}
         for session, outgoing in out.items():
             if self.conns.get(session.conn) is not session:
                 continue
@@ -810,22 +588,7 @@ class Registrar:
             if outgoing.digest and open_ and not session.unsaved and not session.unconfirmed:
                 digest = ServerDigest(len(session.registered), session.hash_sum, session.seen)
             for message in outgoing.messages(session.number if open_ else None, digest):
-                self._effects.append(Send(session.conn, message))
+                self.outbox.emit(Send(session.conn, message))
             if outgoing.close:
-                self._effects.append(Close(session.conn))
+                self.outbox.emit(Close(session.conn))
                 self._end(session)
-
-    def _holds(self, watched: Watched) -> bool:
-        return self.interests.holds(watched, self.now)
-
-    def _owner(self, session: Session) -> ShardLink:
-        return self.interests.links[session.owner]
-
-    def _next_request(self) -> int:
-        self.requests += 1
-        return self.requests
-
-
-def _notification(watched: Watched) -> Notification:
-    assert watched.known is not None
-    return Notification(watched.key, watched.known[0], watched.known[1], watched.payload)

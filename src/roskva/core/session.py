@@ -56,12 +56,12 @@ class Session:
         "paced",
         "phase",
         "registered",
-        "scan",
-        "scan_again",
         "seen",
         "sync_asked_at",
         "unconfirmed",
         "unsaved",
+        "walk",
+        "walk_again",
     )
 
     def __init__(self, conn: Handle, bits: bytes, now: float) -> None:
@@ -94,9 +94,9 @@ class Session:
         self.lagging = False
         self.paced = False
         """The channel may be full after any one notification (MQTT's Receive Maximum)."""
-        self.scan: list[Key] | None = None
+        self.walk: list[Key] | None = None
         """What is left of a walk over the registrations."""
-        self.scan_again = False
+        self.walk_again = False
 
     def add(self, watched: Watched, acked: Acked) -> None:
         if watched.key not in self.registered:

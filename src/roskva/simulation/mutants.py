@@ -108,8 +108,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "reset only merged",
-        ("core.matcher:Object.forget", "self.update = None", "pass"),
-        ("core.matcher:Unflushed.forget", "self.updates.pop(key, None)", "pass"),
+        ("core.objects:Object.forget", "self.update = None", "pass"),
+        ("core.objects:Unflushed.forget", "self.updates.pop(key, None)", "pass"),
     ),
     _mutant(
         "source named across a gap",
@@ -166,7 +166,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
         (
             "core.interest:Interests.holds",
-            "return now < link.heard_at + self.link_timeout",
+            "return self.now < link.heard_at + self.link_timeout",
             "return True",
         ),
     ),
@@ -174,10 +174,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "woken registrar trusts its links",
         (
             "core.interest:Interests.holds",
-            "return now < link.heard_at + self.link_timeout",
+            "return self.now < link.heard_at + self.link_timeout",
             "return True",
         ),
-        ("core.interest:Interests.hear", "now >= link.heard_at + self.link_timeout", "False"),
+        ("core.interest:Interests.hear", "self.now >= link.heard_at + self.link_timeout", "False"),
     ),
     _mutant(
         "fencing by last write",
@@ -186,7 +186,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "source suppressed although the previous version was missed",
         (
-            "core.registrar:Registrar._authors",
+            "core.telling:Telling._authors",
             "if session.registered.get(watched.key) == before",
             "if watched.key in session.registered",
         ),
@@ -205,11 +205,11 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "nothing sent twice",
-        ("core.registrar:Registrar._visit", "self._scan(session)", "pass"),
+        ("core.registrar:Registrar._visit", "self.telling.walk(session)", "pass"),
     ),
     _mutant(
         "broadcast to those who acked more",
-        ("core.registrar:Registrar._push", "push.version <= watched.max_acked", "False"),
+        ("core.telling:Telling.push", "push.version <= watched.max_acked", "False"),
     ),
     _mutant(
         "packet id reused while in flight",

@@ -215,7 +215,7 @@ class World:
         for registrar in self.registrars:
             if registrar.alive:
                 core = registrar.core
-                left = (core.conns, core.sessions, core.watched, core.dirty, core.applications)
+                left = (core.conns, core.sessions, core.watched, core.saving.dirty)
                 if any(left):
                     raise Violation(f"{registrar.name} remembers clients that are gone")
         for shard in self.shards:

@@ -1,0 +1,117 @@
+"""What a registrar writes into client rows, through the shard that owns them.
+
+Registrations are durable before they are confirmed: each write is a request, repeated until it is
+answered, over every link that follows. Acks are written lazily, together, and asked about never:
+losing one only repeats a notification.
+"""
+
+from typing import Final
+
+from roskva.core.effects import SendLink
+from roskva.core.freshness import Acked
+from roskva.core.interest import Interests, ShardLink
+from roskva.core.outgoing import Outbox
+from roskva.core.session import Phase, Session, Watched
+from roskva.model import Key
+from roskva.wire.links import MAX_LINK_PARTS, OpenSession, Registered, WriteRow
+
+_FLUSHED_AT_ONCE: Final = 1000
+
+
+class Saving:
+    def __init__(self, interests: Interests, outbox: Outbox, ack_flush: float) -> None:
+        self.interests = interests
+        self.outbox = outbox
+        self.ack_flush = ack_flush
+        self.dirty: dict[Session, None] = {}
+        self.flush_at: float | None = None
+        self.requests = 0
+
+    def owner(self, session: Session) -> ShardLink:
+        return self.interests.links[session.owner]
+
+    def open(self, session: Session) -> None:
+        """Ask the owner for the session and its row; over the next link if this one breaks."""
+        link = self.owner(session)
+        link.waiting[session] = None
+        if link.up:
+            request = self._next_request()
+            link.requests[request] = (session, ())
+            self.outbox.emit(SendLink(link.shard, OpenSession(request, session.client)))
+
+    def save(self, session: Session, keys: list[Key]) -> None:
+        for i in range(0, len(keys), MAX_LINK_PARTS):
+            self._save(session, keys[i : i + MAX_LINK_PARTS])
+
+    def _save(self, session: Session, keys: list[Key]) -> None:
+        link = self.owner(session)
+        request = self._next_request()
+        unsaved = session.unsaved = session.unsaved or {}
+        for key in keys:
+            unsaved[key] = request
+        link.waiting[session] = None
+        if not link.up:
+            return
+        link.requests[request] = (session, tuple(keys))
+        put = _cells(session, keys)
+        drop = [key for key in keys if key not in session.registered]
+        application = None if session.created else session.application
+        message = WriteRow(request, session.client, session.number, put, drop, application)
+        self.outbox.emit(SendLink(link.shard, message))
+
+    def save_again(self, session: Session) -> None:
+        self.save(session, list(session.unsaved or ()))
+
+    def saved(self, link: ShardLink, request: int) -> tuple[Session, tuple[Key, ...]] | None:
+        """The session a write was for, and the registrations that were in it."""
+        session, keys = link.requests.pop(request, (None, ()))
+        if session is None or session.phase is not Phase.OPEN:
+            return None
+        session.created = True
+        unsaved = session.unsaved or {}
+        for key in keys:
+            if unsaved.get(key) == request:
+                del unsaved[key]
+        if not unsaved:
+            session.unsaved = None
+            link.waiting.pop(session, None)
+        return session, keys
+
+    def set_acked(self, session: Session, watched: Watched, acked: Acked) -> None:
+        session.registered[watched.key] = acked
+        if acked[0] > watched.max_acked:
+            watched.max_acked = acked[0]
+        if session.dirty is None:
+            session.dirty = [watched.key]
+            self.dirty[session] = None
+            if self.flush_at is None:
+                self.flush_at = self.interests.now + self.ack_flush
+        else:
+            session.dirty.append(watched.key)
+
+    def flush(self) -> None:
+        """A slice of the acks; whoever is left follows on the next tick."""
+        cells = 0
+        while self.dirty and cells < _FLUSHED_AT_ONCE:
+            cells += self.flush_session(next(iter(self.dirty)))
+        self.flush_at = self.interests.now if self.dirty else None
+
+    def flush_session(self, session: Session) -> int:
+        if session not in self.dirty:
+            return 0
+        del self.dirty[session]
+        keys, session.dirty = list(dict.fromkeys(session.dirty or ())), None
+        put, link = _cells(session, keys), self.owner(session)
+        if put and link.up and session.created:
+            message = WriteRow(0, session.client, session.number, put)
+            self.outbox.emit(SendLink(link.shard, message))
+        return 1 + len(put)
+
+    def _next_request(self) -> int:
+        self.requests += 1
+        return self.requests
+
+
+def _cells(session: Session, keys: list[Key]) -> list[Registered]:
+    held = session.registered
+    return [Registered(key, *held[key]) for key in keys if key in held]

@@ -1,0 +1,195 @@
+"""Telling sessions what they are due, by the table of `freshness.py`.
+
+An update is one `Broadcast`: nothing is looked up or written down per session, because no session
+has acked a version above the object's `max_acked`. In all other cases (a new epoch, a shard behind
+its clients, a link that came back) the object has *arrived*, and the table is applied to each of
+its sessions.
+
+Whoever was left out is found again by a *walk* over its registrations. Arrivals and walks are done
+in slices; a session that lags keeps its place in its walk until it has drained.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from roskva.core.effects import Broadcast
+from roskva.core.freshness import Due, due
+from roskva.core.interest import Interests, ShardLink
+from roskva.core.outgoing import Outbox
+from roskva.core.saving import Saving
+from roskva.core.session import Phase, Session, Watched
+from roskva.model import NO_VERSION, Key
+from roskva.wire.links import Known, Push
+from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
+
+TURN: Final = 1000
+"""Registrations looked at before the loop gets its turn."""
+WALK_BATCH: Final = 100
+"""Notifications a walk sends to one session before the channel had a chance to say it lags."""
+
+
+class Telling:
+    def __init__(
+        self,
+        interests: Interests,
+        outbox: Outbox,
+        saving: Saving,
+        counters: dict[str, int],
+        confirm: Callable[[Session, Key], None],
+    ) -> None:
+        """`confirm` answers an operation that waited for its object, and tells with it."""
+        self.interests = interests
+        self.outbox = outbox
+        self.saving = saving
+        self.counters = counters
+        self.confirm = confirm
+        self.arrived: deque[Watched] = deque()
+        self.walks: deque[Session] = deque()
+
+    def pending(self) -> bool:
+        return bool(self.arrived or self.walks)
+
+    def work(self) -> None:
+        """One slice."""
+        budget = TURN
+        while budget > 0 and self.arrived:
+            budget -= self._compare(self.arrived.popleft())
+        for _ in range(len(self.walks)):  # each once: the channel may have something to say
+            if budget <= 0:
+                return
+            session = self.walks.popleft()
+            budget -= self._walk(session) if session.phase is Phase.OPEN else 1
+
+    # Objects.
+
+    def push(self, link: ShardLink, push: Push) -> None:
+        watched = self.interests.watched.get(push.object)
+        if watched is None:
+            return
+        before = watched.known if self.interests.holds(watched) else None
+        self.interests.learn(link, push)
+        if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
+            self.arrived.append(watched)
+            return
+        without = self._authors(watched, push) if push.source else ()
+        if watched.sessions:
+            self.counters["broadcasts"] += 1
+            message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
+            self.outbox.emit(Broadcast(message, watched.sessions, without))
+
+    def learn(self, link: ShardLink, known: list[Known]) -> None:
+        for said in known:
+            watched = self.interests.learn(link, said)
+            if watched is not None:
+                self.arrived.append(watched)
+
+    def _authors(self, watched: Watched, push: Push) -> list[Session]:
+        """Sessions of the change's author that had acked all before it: they hold it already."""
+        before = (push.previous, push.epoch)
+        authors = [
+            session
+            for session in watched.sessions
+            if session.application == push.source
+            if session.registered.get(watched.key) == before
+        ]
+        assert watched.known is not None
+        for session in authors:
+            self.saving.set_acked(session, watched, watched.known)
+            self.counters["suppressed"] += 1
+        return authors
+
+    def _compare(self, watched: Watched) -> int:
+        """The table, for every session of the object."""
+        known, key = watched.known, watched.key
+        if known is None or not self.interests.holds(watched):
+            return 1
+        behind: list[Session] = []
+        astray: list[Session] = []
+        watched.max_acked = NO_VERSION
+        for session in watched.sessions:
+            acked = session.registered[key]
+            if acked[0] > watched.max_acked:
+                watched.max_acked = acked[0]
+            if session.unconfirmed and key in session.unconfirmed:
+                self.confirm(session, key)
+            elif acked is not known and session.phase is Phase.OPEN and not session.lagging:
+                told = due(acked, known)
+                if told is Due.VERSION:
+                    behind.append(session)
+                elif told is Due.UNKNOWN:
+                    astray.append(session)
+        self._tell(behind, _notification(watched))
+        self._tell(astray, Notification(key, None, known[1]))
+        return len(watched.sessions) + 1
+
+    def _tell(self, sessions: list[Session], notification: Notification) -> None:
+        if len(sessions) == 1:
+            self.outbox.to(sessions[0]).notifications.append(notification)
+            self.counters["notified"] += 1
+        elif sessions:
+            self.counters["broadcasts"] += 1
+            message = ServerMessage(PROTOCOL, notifications=[notification])
+            self.outbox.emit(Broadcast(message, sessions))
+
+    # Sessions.
+
+    def tell_one(self, session: Session, watched: Watched) -> bool:
+        """Whether there was anything to tell, and the channel takes it."""
+        assert watched.known is not None
+        told = due(session.registered[watched.key], watched.known)
+        if told is Due.NOTHING or session.lagging:
+            return False
+        if told is Due.VERSION:
+            notification = _notification(watched)
+        else:
+            notification = Notification(watched.key, None, watched.known[1])
+        self.outbox.to(session).notifications.append(notification)
+        self.counters["notified"] += 1
+        return True
+
+    def walk(self, session: Session) -> None:
+        """Over all registrations, telling what is due."""
+        if session.walk is None:
+            session.walk = list(session.registered)
+            self.walks.append(session)
+        else:
+            session.walk_again = True
+
+    def _walk(self, session: Session) -> int:
+        left, sent, looked = session.walk or [], 0, 0
+        batch = 1 if session.paced else WALK_BATCH
+        while left and sent < batch and looked < TURN and not session.lagging:
+            looked += 1
+            watched = self.interests.watched.get(left.pop())
+            if watched is None or watched.key not in session.registered:
+                continue
+            if self.interests.holds(watched):
+                sent += self.tell_one(session, watched)
+        if session.lagging:
+            return looked + 1
+        if left:
+            self.walks.append(session)
+        else:
+            session.walk = None
+            if session.walk_again:
+                session.walk_again = False
+                self.walk(session)
+        return looked + 1
+
+    def drained(self, session: Session) -> None:
+        if not session.lagging:
+            return
+        session.lagging = False
+        if session.phase is not Phase.OPEN:
+            return
+        if session.walk is None:
+            self.walk(session)
+        else:
+            session.walk_again = True
+            self.walks.append(session)
+
+
+def _notification(watched: Watched) -> Notification:
+    assert watched.known is not None
+    return Notification(watched.key, watched.known[0], watched.known[1], watched.payload)
