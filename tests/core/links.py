@@ -52,4 +52,5 @@ class Connection:
         self.down: Wire[ServerMessage] = Wire(
             codec.encode, codec.decode_from_server, partial(client.received, self)
         )
+        self.up.lossy = self.down.lossy = client.pair.loses
         self.down.at_end = partial(client.hung_up, self)

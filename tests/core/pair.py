@@ -31,6 +31,8 @@ class Pair:
         self.now = 1000.0
         self.dice = Dice(7)
         self.ids = 0
+        self.loses: Callable[[], bool] = lambda: False
+        """Whether the next message of a client's connection is lost."""
         self._soon: deque[Callable[[], None]] = deque()
         self.on_step: Callable[[object, list[Effect]], None] = lambda machine, effects: None
         self.shards = [ShardSide(self, index, shards) for index in range(shards)]

@@ -96,9 +96,6 @@ def test_c03_what_waits_together_leaves_together_and_the_last_operation_wins() -
     assert message.digest.sum == sum_of(sync.objects)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the sync was put together before the operation, and is applied after it"
-)
 @pytest.mark.parametrize("register", [True, False])
 def test_c03_an_operation_said_after_a_sync_was_asked_for_is_not_undone_by_the_sync(
     register: bool,

@@ -132,6 +132,19 @@ def test_c50_a_restarted_client_sends_no_registrations_before_it_has_seen_the_di
     assert client.operations() == [Operation("app/x")]
 
 
+@pytest.mark.xfail(strict=True, reason="50 ms after the grant an empty digest gives up the row")
+def test_c50_a_restarted_application_has_a_while_to_restate_its_registrations() -> None:
+    pair, client = registered("app/a", "app/b")
+    [row] = pair.shard.heads
+    client.restart()
+    pair.run(2)
+    assert set(pair.shard.cells[row]) == {"app/a", "app/b"}
+    client.register("app/a", "app/b")
+    pair.run(60)
+    assert not client.operations()
+    assert client.told("app/a") == []
+
+
 def test_c50_a_register_with_a_version_is_always_sent() -> None:
     client = LoneClient(identity=IDENTITY)
     client.step(Register("app/x", 3))

@@ -24,6 +24,7 @@ class Wire(Generic[M]):
         self.held = False
         """Nothing arrives for now."""
         self.lossy: Callable[[], bool] = lambda: False
+        """Asked for every message: is it lost?"""
         self.dropped = 0
         """Frames that were no message, and were left out by the receiver."""
         self.at_end: Callable[[], None] = lambda: None
