@@ -15,6 +15,7 @@ A restarted client with its identity resumes its session; registrations restated
 wait for the server's digest and, if that matches, are never sent.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 
 import msgspec
@@ -49,8 +50,8 @@ from roskva.core.effects import (
 )
 from roskva.core.freshness import NEVER, Acked, Due, Known, due
 from roskva.core.identity import Identity, pack_identity, unpack_identity
-from roskva.errors import Fenced, TokenRejected, Unauthorised, UnknownClient
-from roskva.model import NO_EPOCH, NO_VERSION, Key
+from roskva.errors import BadInput, Fenced, TokenRejected, Unauthorised, UnknownClient
+from roskva.model import MAX_VERSION, NO_EPOCH, NO_VERSION, Key, is_key
 from roskva.wire.messages import (
     PROTOCOL,
     Ack,
@@ -71,6 +72,10 @@ from roskva.wire.messages import (
 _MESSAGE_ROOM = 24_000
 """Bytes of names in one message; escaped in JSON they may double."""
 _PART_OVERHEAD = 32
+
+
+_MANY = 128
+"""So many restated registrations are settled by digest and sync, not one by one."""
 
 
 class ClientConfig(msgspec.Struct, frozen=True):
@@ -121,7 +126,9 @@ class Client:
         known = unpack_identity(identity, config.app) if identity else None
         self.client_id: bytes | None = known.client if known else None
         self.token: bytes | None = known.token if known else None
+        self.resumed = known is not None
         self.settle_at = now
+        """Until then a restarted application may still be restating what it wants."""
         self.server_digest: ServerDigest | None = None
         self.reissued = False
         self.phase = Phase.OFFLINE
@@ -131,6 +138,7 @@ class Client:
         self.wanted: dict[Key, None] = {}
         self.digest = DigestSum()
         self.pending: dict[Key, Pending] = {}
+        self.unsent: dict[Key, None] = {}
         self.last_operation = 0
         self.acks: dict[Key, Ack] = {}
         self.acked: dict[Key, Acked] = {}
@@ -139,7 +147,8 @@ class Client:
         """Heard of objects whose unregistration is not confirmed."""
         self.early: dict[Key, Notification] = {}
         """Told after a restart, before the application has restated its registrations."""
-        self.syncs: list[Sync] = []
+        self.to_sync: list[bytes] = []
+        """Prefixes of the hashes whose registrations the server asked for."""
         self.heartbeat = config.heartbeat
         self.reconnects = Backoff(config.backoff_first, config.backoff_cap)
         self.retries = Backoff(config.backoff_first, config.backoff_cap)
@@ -154,6 +163,7 @@ class Client:
         self.retry_at: float | None = None
         self.answer_by: float | None = None
         self.connect_at: float | None = now + config.batch_delay
+        self.greet_at: float | None = None
         self.counters = dict.fromkeys(
             ("ignored", "delivered", "repeated", "resent", "handshakes", "reconnects"), 0
         )
@@ -165,12 +175,14 @@ class Client:
             return None
         times = (
             *(self.flush_at, self.beat_at, self.show_at),
-            *(self.retry_at, self.answer_by, self.connect_at),
+            *(self.retry_at, self.answer_by, self.connect_at, self.greet_at),
         )
         return min((time for time in times if time is not None), default=None)
 
     def step(self, event: Event, now: float) -> list[Effect]:
         self.now = now
+        if self.phase is Phase.STOPPED and type(event) is not Register:
+            return []
         match event:
             case FromServer():
                 self._receive(event.message)
@@ -201,6 +213,9 @@ class Client:
         if self.phase is Phase.STOPPED:
             self._deliver(RegistrationFailure(key, False, "stopped"))
             return
+        if not is_key(key) or not 0 <= (version or 0) <= MAX_VERSION:
+            self._deliver(RegistrationFailure(key, False, BadInput.code))
+            return
         if key in self.wanted and version is None:
             if key not in self.pending:
                 self._deliver(RegistrationStatus(key, True))
@@ -222,7 +237,7 @@ class Client:
         self._pend(key, Pending(True, version))
 
     def _unregister(self, key: Key) -> None:
-        if self.phase is Phase.STOPPED or key not in self.wanted:
+        if key not in self.wanted:
             return
         if key in self.heard:
             self.former[key] = self.heard[key]
@@ -230,8 +245,9 @@ class Client:
         self._pend(key, Pending(False, None))
 
     def _pend(self, key: Key, operation: Pending) -> None:
-        self.pending.pop(key, None)
         self.pending[key] = operation
+        self.unsent.pop(key, None)
+        self.unsent[key] = None
         self._flush_soon()
 
     def _drop(self, key: Key) -> None:
@@ -260,8 +276,7 @@ class Client:
             self.beat_at = self.now
 
     def _stop(self) -> None:
-        if self.phase is Phase.READY and (self.acks or self.pending):
-            self._flush()
+        self._flush()
         self.phase = Phase.STOPPED
         self._effects.append(Disconnect())
 
@@ -274,6 +289,7 @@ class Client:
         self._greet()
 
     def _greet(self) -> None:
+        self.greet_at = None
         self.nonce = self.dice.bits().to_bytes(8)
         self.session = None
         app = None if self.token else self.config.app
@@ -285,12 +301,11 @@ class Client:
         self._effects.append(Transmit(hello))
 
     def _disconnected(self) -> None:
-        if self.phase is Phase.STOPPED:
-            return
         self.phase = Phase.OFFLINE
         self.session = None
-        self.flush_at = self.beat_at = self.show_at = self.retry_at = self.answer_by = None
-        self.syncs = []
+        self.flush_at = self.beat_at = self.show_at = None
+        self.retry_at = self.answer_by = self.greet_at = None
+        self.to_sync = []
         self.counters["reconnects"] += 1
         delay = self.reconnects.next_delay(self.dice)
         wait = max(self.not_before - self.now, 0.0)
@@ -355,6 +370,7 @@ class Client:
         self.session = session
         self.number = self.last_operation = 0
         self.nonce = b""
+        self.unsent = dict.fromkeys(self.pending)
         for operation in self.pending.values():
             operation.number = 0
         self.reconnects.reset()
@@ -363,7 +379,8 @@ class Client:
         self.server_digest = None
         if not self.reissued:
             self.reissued = True
-            self.settle_at = self.now + self.config.reissue_grace
+            if self.resumed:
+                self.settle_at = self.now + self.config.reissue_grace
             self._deliver(ReissueRegistrations())
         self._flush_soon()
 
@@ -373,13 +390,14 @@ class Client:
         What the application acked still counts: it is told something newer, or unknown.
         """
         self.client_id = self.token = None
+        self.resumed = False
         self.acked = {key: (version, NO_EPOCH) for key, (version, _) in self.acked.items()}
         self.heard.clear()
         self.acks.clear()
         for key in self.wanted:
             self.pending.setdefault(key, Pending(True, None)).version = None
         for key in [key for key, operation in self.pending.items() if not operation.register]:
-            del self.pending[key]
+            self._settled(key)
             self._deliver(RegistrationStatus(key, False))
 
     def _compare(self, theirs: ServerDigest) -> None:
@@ -405,13 +423,18 @@ class Client:
             self._confirmed(key)
 
     def _confirmed(self, key: Key) -> None:
-        operation = self.pending.pop(key)
+        operation = self._settled(key)
         if not operation.register:
             self.former.pop(key, None)
-        if not any(other.number for other in self.pending.values()):
+        self._deliver(RegistrationStatus(key, operation.register))
+
+    def _settled(self, key: Key) -> Pending:
+        self.unsent.pop(key, None)
+        operation = self.pending.pop(key)
+        if not self.pending:
             self.retry_at = None
             self.retries.reset()
-        self._deliver(RegistrationStatus(key, operation.register))
+        return operation
 
     def _notified(self, notification: Notification) -> None:
         key, epoch = notification.object, notification.epoch
@@ -436,7 +459,8 @@ class Client:
     def _status(self, status: Status) -> None:
         operation = self.pending.get(status.object)
         if operation is None:
-            if status.code is not None and status.object in self.wanted:
+            newest = status.number >= self.last_operation
+            if newest and status.code is not None and status.object in self.wanted:
                 self._refused(status.object, status.retriable, status.code)  # in a sync
             return
         if not 0 < operation.number <= status.number:
@@ -449,31 +473,20 @@ class Client:
             self._confirmed(status.object)
 
     def _refused(self, key: Key, transient: bool, code: str) -> None:
-        self.pending.pop(key, None)
+        if key in self.pending:
+            self._settled(key)
         if key in self.wanted:
             self._drop(key)
         self._deliver(RegistrationFailure(key, transient, code))
 
     def _sync_requested(self, request: SyncRequest) -> None:
+        """Remember which parts to send; what is in them is looked up when they leave."""
         if not request.sums:
-            self.syncs = _syncs_under(b"", list(self.wanted))
+            self.to_sync = [b""]
         else:
             ours = bucket_sums(map(hash_of, self.wanted))
-            differing = {
-                bucket
-                for bucket in range(min(BUCKETS, len(request.sums)))
-                if ours[bucket] != request.sums[bucket]
-            }
-            held: dict[int, list[Key]] = {bucket: [] for bucket in sorted(differing)}
-            for key in self.wanted:
-                bucket = hash_of(key) >> 56
-                if bucket in held:
-                    held[bucket].append(key)
-            self.syncs = [
-                sync
-                for bucket, keys in held.items()
-                for sync in _syncs_under(bytes([bucket]), keys)
-            ]
+            pairs = zip(ours, request.sums, strict=False)
+            self.to_sync = [bytes([i]) for i, (mine, theirs) in enumerate(pairs) if mine != theirs]
         self._flush_soon()
 
     def _failed(self, error: Failure) -> None:
@@ -483,7 +496,8 @@ class Client:
             self.token = None
             self._effects.append(SaveIdentity(None))
             if error.code == TokenRejected.code and self.phase is Phase.GREETING:
-                self._greet()
+                self.greet_at = max(self.now, self.not_before, self.rate.free_at())
+                self.answer_by = None
                 return
             self._give_up_connection()
             return
@@ -504,6 +518,8 @@ class Client:
     def _tick(self) -> None:
         if self.connect_at is not None and self.now >= self.connect_at:
             self._connect()
+        if self.greet_at is not None and self.now >= self.greet_at:
+            self._greet()
         if self.answer_by is not None and self.now >= self.answer_by:
             self._give_up_connection()
         if self.retry_at is not None and self.now >= self.retry_at:
@@ -512,6 +528,7 @@ class Client:
             self.show_at = None
             if not self._agree():
                 self._beat()
+                self._flush()
         if self.beat_at is not None and self.now >= self.beat_at:
             self._beat()
         if self.flush_at is not None and self.now >= self.flush_at:
@@ -529,9 +546,8 @@ class Client:
 
     def _retry(self) -> None:
         self.retry_at = None
-        for operation in self.pending.values():
-            operation.number = 0
         self.counters["resent"] += len(self.pending)
+        self.unsent = dict.fromkeys(self.pending)
         self._flush_soon()
 
     def _beat(self) -> None:
@@ -542,71 +558,124 @@ class Client:
         self._flush_soon()
 
     def _flush(self) -> None:
-        """Everything that waits, in as few messages as hold it; nothing but a digest if nothing."""
+        """All that waits, in as few messages as hold it; a heartbeat is one with nothing in it."""
         self.flush_at = None
         if self.phase is not Phase.READY:
             return
-        if self.now < max(self.not_before, self.rate.free_at()):
-            self.flush_at = max(self.not_before, self.rate.free_at())
+        allowed_at = max(self.not_before, self.rate.free_at())
+        if self.now < allowed_at:
+            self.flush_at = allowed_at
             return
         if self._agree():
             self._confirm_agreed()
-            if not (self.pending or self.acks or self.syncs or self.beat_due):
-                return
-        self.rate.take(self.now)
-        self.beat_due = False
         self.number += 1
         room = _MESSAGE_ROOM
-        syncs: list[Sync] = []
-        while self.syncs and room > 0:
-            sync = self.syncs.pop()
-            room -= sum(len(key.encode()) + _PART_OVERHEAD for key in sync.objects)
-            syncs.append(sync)
-        operations: list[Operation] = []
-        for key, pending in self.pending.items():
-            if room <= 0:
-                break
-            if pending.number == 0:
-                pending.number = self.number
-                operations.append(Operation(key, pending.register, pending.version))
-                room -= len(key.encode()) + _PART_OVERHEAD
-        acks: list[Ack] = []
-        while self.acks and room > 0:
-            ack = self.acks.pop(next(iter(self.acks)))
-            acks.append(ack)
-            room -= len(ack.object.encode()) + _PART_OVERHEAD
+        syncs = self._take_syncs(room)
+        room -= sum(_size(sync.objects) for sync in syncs)
+        operations = self._take_operations(room)
+        room -= _size(operation.object for operation in operations)
+        acks = self._take_acks(room)
+        if operations or syncs or acks or self.beat_due:
+            self._transmit(operations, acks, syncs)
+        if self.acks or (self.to_sync and self.now >= self.settle_at):
+            self._flush_soon()  # it did not fit
+        elif self.unsent and not self._holding():
+            self._flush_soon()
+
+    def _transmit(self, operations: list[Operation], acks: list[Ack], syncs: list[Sync]) -> None:
+        assert self.session is not None
         if operations or syncs:
             self.last_operation = self.number
-        if operations and self.retry_at is None:
+        if self.pending and self.retry_at is None:
             delay = self.config.answer_timeout + self.retries.next_delay(self.dice)
             self.retry_at = self.now + self.dice.smear(delay)
-        if not acks or operations or syncs:
+        if operations or syncs or not acks:
             self.answer_by = self.answer_by or self.now + self.config.answer_timeout
+        self.rate.take(self.now)
+        self.beat_due = False
         self.last_sent = self.now
-        assert self.session is not None
-        digest = Digest(self.digest.count, self.digest.sum)
-        message = ClientMessage(
-            PROTOCOL, self.session, self.number, digest, operations, acks, syncs
+        # While the application restates its registrations, what is missing is not meant.
+        settled = self.now >= self.settle_at or self._agree()
+        digest = Digest(self.digest.count, self.digest.sum) if settled else None
+        self._effects.append(
+            Transmit(
+                ClientMessage(PROTOCOL, self.session, self.number, digest, operations, acks, syncs)
+            )
         )
-        self._effects.append(Transmit(message))
-        if room <= 0:
-            self._flush_soon()
+
+    def _holding(self) -> bool:
+        """Restated registrations wait for the server's digest: it may have them."""
+        return self.server_digest is None and self.now < self.settle_at
+
+    def _take_operations(self, room: int) -> list[Operation]:
+        """Registrations that the server may have are first compared: see the head of this file."""
+        taken: list[Operation] = []
+        holding = self._holding()
+        theirs = self.server_digest
+        by_digest = theirs is not None and theirs.count and len(self.unsent) > _MANY
+        if by_digest:
+            self.show_at = max(self.now, self.settle_at)
+        for key in list(self.unsent):
+            pending = self.pending[key]
+            if pending.version is None and pending.register:
+                if holding:
+                    continue
+                if by_digest:
+                    del self.unsent[key]
+                    continue
+            if room <= 0:
+                break
+            del self.unsent[key]
+            pending.number = self.number
+            taken.append(Operation(key, pending.register, pending.version))
+            room -= _size((key,))
+        if holding and self.unsent:
+            self.flush_at = self.settle_at
+        return taken
+
+    def _take_acks(self, room: int) -> list[Ack]:
+        taken: list[Ack] = []
+        while self.acks and room > 0:
+            ack = self.acks.pop(next(iter(self.acks)))
+            taken.append(ack)
+            room -= _size((ack.object,))
+        return taken
+
+    def _take_syncs(self, room: int) -> list[Sync]:
+        """As many of the parts asked for as fit; one that never would is cut by longer prefixes."""
+        syncs: list[Sync] = []
+        if self.to_sync and self.now < self.settle_at:
+            self.flush_at = self.settle_at
+            return syncs
+        held = self._keys_under(self.to_sync)
+        while self.to_sync and room > 0:
+            prefix = self.to_sync.pop()
+            size = _size(held[prefix])
+            if size > _MESSAGE_ROOM:
+                longer = [prefix + bytes([byte]) for byte in range(BUCKETS)]
+                self.to_sync.extend(longer)
+                held.update(self._keys_under(longer))
+            elif syncs and size > room:
+                self.to_sync.append(prefix)
+                return syncs
+            else:
+                syncs.append(Sync(prefix, held[prefix]))
+                room -= size + _PART_OVERHEAD
+        return syncs
+
+    def _keys_under(self, prefixes: list[bytes]) -> dict[bytes, list[Key]]:
+        held: dict[bytes, list[Key]] = {prefix: [] for prefix in prefixes}
+        lengths = {len(prefix) for prefix in prefixes}
+        for key in self.wanted if prefixes else ():
+            hashed = hash_of(key).to_bytes(8)
+            for length in lengths:
+                if hashed[:length] in held:
+                    held[hashed[:length]].append(key)
+        return held
 
     def _deliver(self, event: ClientEvent) -> None:
         self._effects.append(Deliver(event))
 
 
-def _syncs_under(prefix: bytes, keys: list[Key]) -> list[Sync]:
-    """One part for the prefix, or 256 longer ones where it would not fit a message."""
-    size = sum(len(key.encode()) + _PART_OVERHEAD for key in keys)
-    if size <= _MESSAGE_ROOM // 2:
-        return [Sync(prefix, keys)]
-    divided: list[list[Key]] = [[] for _ in range(BUCKETS)]
-    shift = 64 - 8 * (len(prefix) + 1)
-    for key in keys:
-        divided[hash_of(key) >> shift & 0xFF].append(key)
-    return [
-        sync
-        for byte, under in enumerate(divided)
-        for sync in _syncs_under(prefix + bytes([byte]), under)
-    ]
+def _size(keys: Iterable[Key]) -> int:
+    return sum(len(key.encode()) + _PART_OVERHEAD for key in keys)

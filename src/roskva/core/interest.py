@@ -96,7 +96,8 @@ class Interests:
             self.lingering[watched.key] = self.now + self.linger
 
     def expire(self) -> None:
-        while self.lingering:
+        """A slice: the rest goes at the next ping."""
+        for _ in range(min(len(self.lingering), MAX_LINK_PARTS)):
             key, until = next(iter(self.lingering.items()))
             if until > self.now:
                 return
@@ -131,6 +132,7 @@ class Interests:
         if watched is not None:
             watched.known = (said.version, said.epoch)
             watched.payload = said.payload
+            watched.changed_at = self.now
             watched.incarnation = link.incarnation
         return watched
 

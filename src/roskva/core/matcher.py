@@ -22,6 +22,7 @@ then the row is loaded; updates that arrive meanwhile are merged into what the l
 not yet flushed lie over it.
 """
 
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -88,6 +89,8 @@ class Link:
 
 
 _REQUESTED: Final = -1
+_ANSWER_ROOM: Final = 1 << 20
+"""Bytes of payload in one answer; a link frame holds a few times that."""
 
 
 class Matcher:
@@ -111,7 +114,7 @@ class Matcher:
         self.catch_up_to: int | None = None
         self.caught_up = False
         self.failed_loads: list[Key] = []
-        self.announcing: list[Key] = []
+        self.announcing: dict[Key, None] = {}
         self.ids = 0
         self.counters = dict.fromkeys(("applied", "old", "gaps", "epochs", "pushes"), 0)
         self._effects: list[Effect] = []
@@ -254,12 +257,12 @@ class Matcher:
             self._answer_with_position(request)
         self.unanswered.clear()
         self.catch_up_to = None
-        self.announcing = list(self.objects)
+        self.announcing = dict.fromkeys(self.objects)
 
     def _check_caught_up(self) -> None:
         if self.catch_up_to is not None and self.applied >= self.catch_up_to:
             self.caught_up = True
-            self.announcing = list(self.objects)
+            self.announcing = dict.fromkeys(self.objects)
 
     # Durability.
 
@@ -359,8 +362,7 @@ class Matcher:
             elif self.caught_up and not entry.load:
                 present.append(self._known(key, entry))
             entry.links[handle] = None
-        if present:
-            self._effects.append(SendLink(handle, Versions(present)))
+        self._answer({handle: present})
         self._load(missing)
 
     def _new_entry(self, key: Key) -> Object:
@@ -386,11 +388,24 @@ class Matcher:
             if entry is None or entry.load != event.id:
                 continue  # the interest went, or came back and has a load of its own
             entry.load = 0
+            self.announcing.pop(key, None)
             self._merge_row(key, entry, row)
             for link in entry.links if self.caught_up else ():
                 answers.setdefault(link, []).append(self._known(key, entry))
+        self._answer(answers)
+
+    def _answer(self, answers: dict[Handle, list[Known]]) -> None:
         for link, known in answers.items():
-            self._effects.append(SendLink(link, Versions(known)))
+            room = _ANSWER_ROOM
+            part: list[Known] = []
+            for said in known:
+                part.append(said)
+                room -= len(said.payload or b"")
+                if room < 0:
+                    self._effects.append(SendLink(link, Versions(part)))
+                    part, room = [], _ANSWER_ROOM
+            if part:
+                self._effects.append(SendLink(link, Versions(part)))
 
     def _merge_row(self, key: Key, entry: Object, row: ObjectRow) -> None:
         if entry.replaced:
@@ -442,16 +457,16 @@ class Matcher:
         """Tell what everything stands at, a slice at a time."""
         if not self.caught_up:
             return
-        keys, self.announcing = self.announcing, self.announcing[MAX_LINK_PARTS:]
+        keys = list(islice(self.announcing, MAX_LINK_PARTS))
         answers: dict[Handle, list[Known]] = {}
-        for key in keys[:MAX_LINK_PARTS]:
+        for key in keys:
+            del self.announcing[key]
             entry = self.objects.get(key)
             if entry is None or entry.load:
                 continue
             for link in entry.links:
                 answers.setdefault(link, []).append(self._known(key, entry))
-        for link, known in answers.items():
-            self._effects.append(SendLink(link, Versions(known)))
+        self._answer(answers)
 
     def _next_id(self) -> int:
         self.ids += 1

@@ -17,12 +17,11 @@ Sent = tuple[Key, int, int]
 
 
 class PacketIds:
-    __slots__ = ("in_flight", "last", "newest", "receive_maximum")
+    __slots__ = ("_sent", "in_flight", "last", "receive_maximum")
 
     def __init__(self, receive_maximum: int) -> None:
         self.in_flight: dict[int, Sent] = {}
-        self.newest: dict[Key, int] = {}
-        """Per object the id of what was sent last and is not acked."""
+        self._sent: set[Sent] = set()
         self.last = 0
         self.receive_maximum = receive_maximum
 
@@ -31,18 +30,17 @@ class PacketIds:
 
     def take(self, proposed: int, sent: Sent) -> int | None:
         """The id to send this under; None if it is in flight already. Not to be asked when full."""
-        before = self.newest.get(sent[0])
-        if before is not None and self.in_flight.get(before) == sent:
+        if sent in self._sent:
             return None
         id = proposed if proposed not in self.in_flight else self._free_id()
         self.in_flight[id] = sent
-        self.newest[sent[0]] = id
+        self._sent.add(sent)
         return id
 
     def acked(self, id: int) -> Sent | None:
         sent = self.in_flight.pop(id, None)
-        if sent is not None and self.newest.get(sent[0]) == id:
-            del self.newest[sent[0]]
+        if sent is not None:
+            self._sent.discard(sent)
         return sent
 
     def _free_id(self) -> int:

@@ -184,8 +184,7 @@ class Registrar:
             case Closed():
                 self._end(self.conns.get(event.conn))
             case Lagging(conn=conn) if conn in self.conns:
-                self.conns[conn].lagging = True
-                self.counters["lagged"] += 1
+                self.telling.lagging(self.conns[conn])
             case Drained(conn=conn) if conn in self.conns:
                 self.telling.drained(self.conns[conn])
             case Lagging() | Drained():

@@ -23,13 +23,18 @@ class Phase(Enum):
 class Watched:
     """An object that sessions here care about, and what its shard last said of it."""
 
-    __slots__ = ("hash", "incarnation", "key", "known", "max_acked", "payload", "sessions", "shard")
+    __slots__ = (
+        *("changed_at", "hash", "incarnation", "key", "known"),
+        *("max_acked", "payload", "sessions", "shard"),
+    )
 
     def __init__(self, key: Key, hash: int, shard: int) -> None:
         self.key = key
         self.hash = hash
         self.shard = shard
         self.known: Known | None = None
+        self.changed_at = 0.0
+        """When its shard last said anything of it."""
         self.incarnation = 0
         """Of the link by which `known` came; it holds only while that link is up."""
         self.payload: bytes | None = None
@@ -49,6 +54,7 @@ class Session:
         "dirty",
         "hash_sum",
         "heard_at",
+        "lagged_at",
         "lagging",
         "nonce",
         "number",
@@ -57,11 +63,12 @@ class Session:
         "phase",
         "registered",
         "seen",
+        "skipped",
         "sync_asked_at",
         "unconfirmed",
         "unsaved",
         "walk",
-        "walk_again",
+        "walk_since",
     )
 
     def __init__(self, conn: Handle, bits: bytes, now: float) -> None:
@@ -92,11 +99,16 @@ class Session:
         """Operations to be answered: the number of their message, and was a version declared?"""
         self.sync_asked_at: float | None = None
         self.lagging = False
+        self.lagged_at: float | None = None
+        """Since then it may have been left out, and has not been walked over."""
+        self.skipped: dict[Key, None] | None = None
+        """Registrations confirmed while it lagged."""
         self.paced = False
         """The channel may be full after any one notification (MQTT's Receive Maximum)."""
         self.walk: list[Key] | None = None
         """What is left of a walk over the registrations."""
-        self.walk_again = False
+        self.walk_since = 0.0
+        """The walk is about what changed after this."""
 
     def add(self, watched: Watched, acked: Acked) -> None:
         if watched.key not in self.registered:

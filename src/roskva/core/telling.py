@@ -25,6 +25,8 @@ from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 
 TURN: Final = 1000
 """Registrations looked at before the loop gets its turn."""
+_LEFT_OUT_BEFORE: Final = 1.0
+"""Seconds: a channel may leave out a frame just before it gets to say that it is full."""
 WALK_BATCH: Final = 100
 """Notifications a walk sends to one session before the channel had a chance to say it lags."""
 
@@ -135,10 +137,14 @@ class Telling:
     # Sessions.
 
     def tell_one(self, session: Session, watched: Watched) -> bool:
-        """Whether there was anything to tell, and the channel takes it."""
+        """Whether there was anything to tell."""
         assert watched.known is not None
         told = due(session.registered[watched.key], watched.known)
-        if told is Due.NOTHING or session.lagging:
+        if told is Due.NOTHING:
+            return False
+        if session.lagging:
+            session.skipped = session.skipped or {}
+            session.skipped[watched.key] = None
             return False
         if told is Due.VERSION:
             notification = _notification(watched)
@@ -148,13 +154,12 @@ class Telling:
         self.counters["notified"] += 1
         return True
 
-    def walk(self, session: Session) -> None:
-        """Over all registrations, telling what is due."""
+    def walk(self, session: Session, since: float = 0.0) -> None:
+        """Over all registrations, telling what is due of what changed since."""
         if session.walk is None:
             session.walk = list(session.registered)
+            session.walk_since = since
             self.walks.append(session)
-        else:
-            session.walk_again = True
 
     def _walk(self, session: Session) -> int:
         left, sent, looked = session.walk or [], 0, 0
@@ -162,20 +167,29 @@ class Telling:
         while left and sent < batch and looked < TURN and not session.lagging:
             looked += 1
             watched = self.interests.watched.get(left.pop())
-            if watched is None or watched.key not in session.registered:
-                continue
-            if self.interests.holds(watched):
+            if watched is not None and self._is_for(session, watched):
                 sent += self.tell_one(session, watched)
         if session.lagging:
-            return looked + 1
+            return looked + 1  # it keeps its place
         if left:
             self.walks.append(session)
         else:
             session.walk = None
-            if session.walk_again:
-                session.walk_again = False
-                self.walk(session)
+            self._walk_after_lag(session)
         return looked + 1
+
+    def _is_for(self, session: Session, watched: Watched) -> bool:
+        if watched.key not in session.registered or not self.interests.holds(watched):
+            return False
+        if watched.changed_at >= session.walk_since:
+            return True
+        return session.skipped is not None and session.skipped.pop(watched.key, 1) is None
+
+    def lagging(self, session: Session) -> None:
+        session.lagging = True
+        if session.lagged_at is None:
+            session.lagged_at = self.interests.now
+        self.counters["lagged"] += 1
 
     def drained(self, session: Session) -> None:
         if not session.lagging:
@@ -184,10 +198,15 @@ class Telling:
         if session.phase is not Phase.OPEN:
             return
         if session.walk is None:
-            self.walk(session)
+            self._walk_after_lag(session)
         else:
-            session.walk_again = True
             self.walks.append(session)
+
+    def _walk_after_lag(self, session: Session) -> None:
+        """For what it was left out of. What it was told before is on its way to it."""
+        if session.lagged_at is not None and not session.lagging:
+            since, session.lagged_at = session.lagged_at - _LEFT_OUT_BEFORE, None
+            self.walk(session, since)
 
 
 def _notification(watched: Watched) -> Notification:
