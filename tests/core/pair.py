@@ -144,3 +144,23 @@ class Pair:
 
     def note_step(self, machine: object, effects: list[Effect]) -> None:
         self.on_step(machine, effects)
+
+
+def registered(*keys: Key) -> tuple[Pair, ClientSide]:
+    """A client that is registered, and has been told unknown of what was never published."""
+    pair = Pair()
+    client = pair.client()
+    client.register(*keys)
+    pair.run(5)
+    client.clear()
+    return pair, client
+
+
+def knowing(key: Key, version: int) -> tuple[Pair, ClientSide]:
+    """A client that has acked this version, and its row says so."""
+    pair, client = registered(key)
+    pair.publish(key, version)
+    pair.run(5)
+    assert client.told(key) == [version]
+    client.clear()
+    return pair, client

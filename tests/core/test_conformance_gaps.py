@@ -1,8 +1,6 @@
-"""Conformance 73–83: gaps, epochs, links, fences and packet ids."""
+"""Conformance 73–75, 77 and 79–82: gaps, epochs, resets and declared versions."""
 
-import pytest
-from tests.core.client_side import ClientSide
-from tests.core.pair import Pair
+from tests.core.pair import Pair, knowing
 
 from roskva.core.effects import (
     Applied,
@@ -10,29 +8,14 @@ from roskva.core.effects import (
     NotifyUnknown,
     ObjectRow,
     Persist,
-    RegistrationStatus,
 )
-from roskva.core.packets import PacketIds
-from roskva.model import Update, shard_of
+from roskva.model import Update
 
 X = "app/x"
 
 
-def registered(version: int = 5) -> tuple[Pair, ClientSide]:
-    """A client that knows and acked this version."""
-    pair = Pair()
-    client = pair.client()
-    client.register(X)
-    pair.run(1)
-    pair.publish(X, version)
-    pair.run(5)
-    assert client.told(X)[-1] == version
-    client.clear()
-    return pair, client
-
-
 def test_c73_a_matcher_behind_its_client_in_the_same_epoch_sends_nothing_older() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     pair.shard.objects[X] = ObjectRow(3)
     pair.shard.crash()
     pair.run(200)
@@ -47,7 +30,7 @@ def test_c73_a_matcher_behind_its_client_in_the_same_epoch_sends_nothing_older()
 
 
 def test_c73_who_is_behind_is_told_while_who_is_ahead_is_not() -> None:
-    pair, ahead = registered(5)
+    pair, ahead = knowing(X, 5)
     pair.shard.objects[X] = ObjectRow(3)
     pair.shard.crash()
     behind = pair.client()
@@ -60,7 +43,7 @@ def test_c73_who_is_behind_is_told_while_who_is_ahead_is_not() -> None:
 
 
 def test_c74_a_new_epoch_with_a_version_not_newer_than_acked_is_unknown_not_silence() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     pair.shard.begin_feed_anew()
     pair.run(1)
     assert pair.shard.objects[X].version == 5
@@ -74,7 +57,7 @@ def test_c74_a_new_epoch_with_a_version_not_newer_than_acked_is_unknown_not_sile
 
 
 def test_c74_a_client_away_during_the_change_of_epoch_is_told_when_it_is_back() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     client.reachable = False
     client.lose_connection()
     pair.run(100)
@@ -86,7 +69,7 @@ def test_c74_a_client_away_during_the_change_of_epoch_is_told_when_it_is_back() 
 
 
 def test_c75_an_ack_that_echoes_an_old_epoch_does_not_count_for_the_new_one() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     client.auto_ack = False
     pair.publish(X, 6)
     pair.settle()
@@ -106,68 +89,6 @@ def test_c75_an_ack_that_echoes_an_old_epoch_does_not_count_for_the_new_one() ->
     client.lose_connection()
     pair.run(5)
     assert client.told(X) == []
-
-
-def pair_with_row_and_object_apart() -> tuple[Pair, ClientSide, str]:
-    """Two shards: one keeps the client's row, the other the object, which somebody else watches."""
-    pair = Pair(shards=2)
-    client = pair.client()
-    pair.run(0.2)
-    grant = client.heard[0].grant
-    assert grant is not None
-    row = shard_of(grant.client, 2)
-    key = next(f"app/{i}" for i in range(99) if shard_of(f"app/{i}", 2) != row)
-    other = pair.client()
-    other.register(key)
-    pair.run(1)
-    return pair, client, key
-
-
-@pytest.mark.parametrize("how", ["down", "half-open"])
-def test_c76_without_its_shard_a_registration_is_not_confirmed_from_the_cache(how: str) -> None:
-    """Half-open is what nobody can see at first: it counts after the link's timeout."""
-    pair, client, key = pair_with_row_and_object_apart()
-    shard = shard_of(key, 2)
-    if how == "down":
-        pair.registrar.cut(shard)
-    else:
-        pair.registrar.links[shard].hold()
-        pair.registrar.cut_from.add(shard)
-        pair.run(3)
-    pair.publish(key, 9)
-    client.register(key)
-    pair.run(7)
-    assert RegistrationStatus(key, True) not in client.events
-    assert client.told(key) == []
-    pair.registrar.join(shard)
-    pair.run(30)
-    assert RegistrationStatus(key, True) in client.events
-    assert client.told(key) == [9]
-
-
-def test_c76_after_the_link_is_back_every_online_session_is_compared_again() -> None:
-    pair, client = registered(5)
-    other = pair.client()
-    other.register(X)
-    pair.run(5)
-    pair.registrar.cut()
-    pair.publish(X, 6)
-    pair.run(10)
-    assert client.told(X) == []
-    pair.registrar.join()
-    pair.run(5)
-    assert client.told(X) == [6]
-    assert other.told(X)[-1] == 6
-
-
-def test_c76_a_silent_link_is_given_up_and_opened_again() -> None:
-    pair, client = registered(5)
-    pair.registrar.links[0].hold()
-    pair.publish(X, 6)
-    pair.run(2.5)
-    assert client.told(X) == []
-    pair.run(4)
-    assert client.told(X) == [6]
 
 
 def test_c77_a_version_not_yet_on_disk_is_the_answer_to_a_new_interest() -> None:
@@ -219,30 +140,8 @@ def test_c77_a_load_that_failed_is_tried_again() -> None:
     assert client.told(X) == [5]
 
 
-def test_c78_a_delayed_write_of_a_fenced_session_changes_nothing() -> None:
-    pair = Pair(registrars=2)
-    client = pair.client()
-    client.register(X)
-    pair.run(1)
-    old_link = pair.registrars[0].links[0]
-    old_link.hold()
-    client.register("app/late")
-    pair.run(0.1)
-    client.registrar = pair.registrars[1]
-    client.lose_connection()
-    client.unregister("app/late")
-    pair.run(1)
-    [before] = pair.shard.cells.values()
-    assert set(before) == {X}
-    old_link.hold(False)
-    pair.settle()
-    assert pair.shard.rows.counters["fenced"] >= 1
-    [after] = pair.shard.cells.values()
-    assert set(after) == {X}
-
-
 def test_c79_an_update_that_never_reached_the_disk_is_delivered_by_catching_up() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     pair.shard.disk_held = True
     pair.registrar.cut()
     pair.publish(X, 6)
@@ -256,7 +155,7 @@ def test_c79_an_update_that_never_reached_the_disk_is_delivered_by_catching_up()
 
 
 def test_c79_an_answer_never_covers_what_is_only_in_memory() -> None:
-    pair, _ = registered(5)
+    pair, _ = knowing(X, 5)
     shard = pair.shard
     assert shard.stored is not None
     shard.disk_held = True
@@ -278,7 +177,7 @@ def test_c79_an_answer_never_covers_what_is_only_in_memory() -> None:
 
 
 def test_c79_a_write_that_failed_is_written_again_before_it_is_answered() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     shard = pair.shard
     shard.disk_fails = True
     pair.publish(X, 6)
@@ -293,7 +192,7 @@ def test_c79_a_write_that_failed_is_written_again_before_it_is_answered() -> Non
 
 
 def test_c80_a_gap_is_closed_from_the_feed_and_until_then_the_marker_stays() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     client.register("app/y")
     pair.run(1)
     shard = pair.shard
@@ -315,7 +214,7 @@ def test_c80_a_gap_is_closed_from_the_feed_and_until_then_the_marker_stays() -> 
 
 
 def test_c80_a_gap_seen_by_a_tick_of_the_feed_is_closed() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     pair.shard.fast_path = False
     pair.publish(X, 6)
     pair.run(5)
@@ -328,7 +227,7 @@ def test_c80_a_gap_seen_by_a_tick_of_the_feed_is_closed() -> None:
 
 
 def test_c81_after_a_reset_unknown_is_told_then_the_next_version_however_small() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     pair.shard.publish(Update(X, 77, reset=True))
     pair.run(5)
     assert client.told(X) == [None]
@@ -342,7 +241,7 @@ def test_c81_after_a_reset_unknown_is_told_then_the_next_version_however_small()
 
 
 def test_c81_a_version_published_right_after_the_reset_reaches_who_has_not_looked_yet() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     client.auto_ack = False
     pair.shard.publish(Update(X, 77, reset=True))
     pair.publish(X, 1)
@@ -354,7 +253,7 @@ def test_c81_a_version_published_right_after_the_reset_reaches_who_has_not_looke
 
 
 def test_c81_a_client_away_during_the_reset_is_told_when_it_is_back() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     client.reachable = False
     client.lose_connection()
     pair.run(100)
@@ -367,7 +266,7 @@ def test_c81_a_client_away_during_the_reset_is_told_when_it_is_back() -> None:
 
 
 def test_c82_a_declared_version_below_the_acked_one_means_that_version() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     client.register(X, version=3)
     pair.run(5)
     assert client.told(X) == [5]
@@ -397,7 +296,7 @@ def test_c82_a_declared_version_that_is_the_latest_is_left_alone() -> None:
 
 
 def test_c82_a_declared_version_does_not_hide_a_change_of_epoch() -> None:
-    pair, client = registered(5)
+    pair, client = knowing(X, 5)
     client.reachable = False
     client.lose_connection()
     pair.run(10)
@@ -407,38 +306,3 @@ def test_c82_a_declared_version_does_not_hide_a_change_of_epoch() -> None:
     client.reachable = True
     pair.run(200)
     assert any(isinstance(event, NotifyUnknown) for event in client.events)
-
-
-def test_c83_a_packet_id_in_flight_is_not_reused_for_another_object() -> None:
-    ids = PacketIds(receive_maximum=10)
-    assert ids.take(4, ("app/a", 1, 9)) == 4
-    other = ids.take(4, ("app/b", 1, 9))
-    assert other is not None
-    assert other != 4
-    assert ids.acked(4) == ("app/a", 1, 9)
-    assert ids.take(4, ("app/c", 1, 9)) == 4
-    assert ids.acked(other) == ("app/b", 1, 9)
-
-
-def test_c83_a_puback_acks_what_was_sent_under_its_id_once() -> None:
-    ids = PacketIds(receive_maximum=10)
-    ids.take(1, ("app/a", 1, 9))
-    ids.take(2, ("app/a", 2, 9))
-    assert ids.acked(1) == ("app/a", 1, 9)
-    assert ids.acked(1) is None
-    assert ids.acked(2) == ("app/a", 2, 9)
-
-
-def test_c83_nothing_is_sent_twice_on_a_live_connection() -> None:
-    ids = PacketIds(receive_maximum=10)
-    assert ids.take(1, ("app/a", 1, 9)) == 1
-    assert ids.take(2, ("app/a", 1, 9)) is None
-    assert ids.take(3, ("app/a", 1, 10)) == 3, "another epoch is another message"
-
-
-def test_c83_every_id_of_a_full_window_is_different() -> None:
-    ids = PacketIds(receive_maximum=65535)
-    taken: set[int | None] = set()
-    while not ids.full():
-        taken.add(ids.take(1 + len(taken) % 50, (f"app/{len(taken)}", 1, 9)))
-    assert taken == set(range(1, 65536))

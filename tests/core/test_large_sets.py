@@ -47,10 +47,8 @@ def resent(client: ClientSide) -> int:
 def client_with_many(pair: Pair, keys: list[str]) -> tuple[ClientSide, bytes]:
     """Registered for all of them, and told everything."""
     client = pair.client()
-    for i in range(0, len(keys), 500):
-        client.register(*keys[i : i + 500])
-        pair.run(0.2)
-    pair.run(10)
+    client.register(*keys)
+    pair.run(20)
     [row] = pair.shard.heads
     assert set(pair.shard.cells[row]) == set(keys)
     client.clear()
@@ -88,9 +86,6 @@ def test_many_registrations_restated_after_a_restart_are_not_sent_if_the_digests
     assert not [n for message in client.heard for n in message.notifications]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what was restated is pending, and all of it leaves as operations"
-)
 def test_one_difference_after_a_restart_resends_about_one_in_256() -> None:
     pair = Pair()
     keys = names(5000)
@@ -100,6 +95,20 @@ def test_one_difference_after_a_restart_resends_about_one_in_256() -> None:
     pair.run(60)
     assert set(pair.shard.cells[row]) == set(keys)
     assert 0 < resent(client) <= len(keys) // 128
+
+
+@pytest.mark.xfail(strict=True, reason="more than 128 new ones are settled by resending the set")
+def test_registering_in_portions_sends_every_registration_once() -> None:
+    pair = Pair()
+    client = pair.client()
+    keys = names(5000)
+    for i in range(0, len(keys), 500):
+        client.register(*keys[i : i + 500])
+        pair.run(1)
+    pair.run(10)
+    [cells] = pair.shard.cells.values()
+    assert set(cells) == set(keys)
+    assert resent(client) <= 1.1 * len(keys)
 
 
 def size(effect: Effect) -> int:
@@ -159,7 +168,6 @@ def test_what_concerns_a_whole_session_is_worked_off_in_slices() -> None:
     assert len(sizes) >= count / TURN
 
 
-@pytest.mark.xfail(strict=True, reason="interest that lingered long enough is dropped all at once")
 def test_interest_that_nobody_wants_any_more_is_dropped_in_slices() -> None:
     pair = Pair()
     count = 3 * TURN
@@ -172,7 +180,6 @@ def test_interest_that_nobody_wants_any_more_is_dropped_in_slices() -> None:
     assert max(sizes) <= TURN
 
 
-@pytest.mark.xfail(strict=True, reason="whoever drains is told everything not acked yet, again")
 def test_registering_for_many_at_once_tells_each_of_them_few_times() -> None:
     pair = Pair()
     client = pair.client()
@@ -202,6 +209,5 @@ def calls_to_confirm(count: int) -> int:
     return calls
 
 
-@pytest.mark.xfail(strict=True, reason="every confirmation looks at all that is still pending")
 def test_confirming_takes_time_in_proportion_to_the_registrations() -> None:
     assert calls_to_confirm(2000) < 8 * calls_to_confirm(500)
