@@ -1,0 +1,125 @@
+"""What must hold in every state, and what must come true from each of them."""
+
+from roskva.core.effects import PutRegistered
+from roskva.core.freshness import Due, due
+from roskva.model import object_epoch
+from roskva.simulation.exploration.bounds import Bounds
+from roskva.simulation.exploration.machines import ClientFacts, Words
+from roskva.simulation.exploration.servers import MatcherFacts, RegistrarFacts
+from roskva.simulation.exploration.state import Conn, Disk, State, index_of
+from roskva.wire.messages import ServerMessage
+
+
+class Violation(Exception):
+    pass
+
+
+def told(state: State, client: int, index: int, version: int) -> None:
+    if not 1 <= version <= state.published[index]:
+        raise Violation(f"client {client} was told version {version}, which nobody published")
+    acked = state.clients[client].acked[index]
+    if version < acked:
+        raise Violation(f"client {client} was told version {version} after it acked {acked}")
+
+
+def accepted(disk: Disk, operation: Words) -> None:
+    """The row's owner lets a write through."""
+    _, what, _, writes = operation
+    for write in writes if what == "persist" else ():
+        if type(write) is PutRegistered and write.session < disk.newest_session(write.client):
+            raise Violation("a fenced session changed a row")
+
+
+def answered(disk: Disk, lineage: int, offset: int) -> None:
+    if lineage == disk.lineage and offset > disk.applied:
+        raise Violation(f"a batch was answered up to {offset}; on disk is {disk.applied}")
+
+
+def marker(disk: Disk) -> None:
+    """It covers nothing that is not on disk, but for what was lost in an epoch before."""
+    if disk.lineage != disk.feed_lineage:
+        return
+    for offset, (index, version) in enumerate(disk.feed[: disk.applied], 1):
+        excused = offset < disk.feed_first and disk.epoch > disk.lost_in
+        if disk.objects[index] < version and not excused:
+            raise Violation(f"the marker {disk.applied} covers {offset}, which is not on disk")
+
+
+def confirmed(
+    state: State, bounds: Bounds, conn: Conn, facts: RegistrarFacts, message: ServerMessage
+) -> None:
+    """A registrar vouches for registrations, one by one or by a digest."""
+    link = state.link_of(conn.registrar)
+    registered = {index_of(s.object) for s in message.statuses if s.registered}
+    for index in registered:
+        if link is None or index not in link.learned:
+            raise Violation("a registration was confirmed that no live link had vouched for")
+    session = facts.sessions.get(conn.handle())
+    if session is None or session.number != state.disk.newest_session(session.client_id):
+        return
+    if state.used("row_losses", bounds.row_losses):
+        return
+    row = state.disk.row(session.client_id)
+    on_disk = row.objects() if row else set()
+    dropped = {index_of(s.object) for s in message.statuses if not s.registered}
+    if not registered <= on_disk or dropped & on_disk:
+        raise Violation("a registration was confirmed before it was durable")
+    if message.digest is not None and on_disk != set(session.registered):
+        raise Violation("a digest vouches for registrations that are not those on disk")
+
+
+def remembered(facts: RegistrarFacts) -> None:
+    if facts.problem is not None:
+        raise Violation(facts.problem)
+
+
+def counted_fresh(
+    state: State, conn: Conn, client: ClientFacts, registrar: RegistrarFacts, shard: MatcherFacts
+) -> None:
+    """Whom a registrar takes to be fresh has acked that version in that epoch, or declared it."""
+    session = registrar.sessions.get(conn.handle())
+    if session is None or session.client_id != client.client_id:
+        return
+    app = state.clients[conn.client]
+    epoch = object_epoch(shard.epoch, 0)
+    for index, acked in session.registered.items():
+        if acked[0] > app.claimed[index]:
+            raise Violation(f"a registrar counts {acked[0]} as acked; it never was")
+        known = registrar.known.get(index)
+        if known is None or known[1] != epoch or due(acked, known) is not Due.NOTHING:
+            continue
+        if app.vouched[index] != epoch and not app.declared[index]:
+            raise Violation("a registrar counts a client as fresh that acked nothing in this epoch")
+
+
+def is_fresh(state: State) -> bool:
+    """Every application holds the newest version of all that it wants."""
+    return all(
+        not wanted or knows == newest
+        for client in state.clients
+        for wanted, knows, newest in zip(client.wanted, client.knows, state.published, strict=True)
+    )
+
+
+def is_settled(
+    state: State, bounds: Bounds, clients: list[ClientFacts], registrars: list[RegistrarFacts]
+) -> bool:
+    """Fresh, and registered for what is still to come: in the client, its session and its row.
+
+    A row that was lost is made anew when it is next written, and not before.
+    """
+    if not is_fresh(state):
+        return False
+    for number, client in enumerate(state.clients):
+        facts, conn = clients[client.core], state.conn_of(number)
+        wanted = {index for index, wants in enumerate(client.wanted) if wants}
+        if conn is None or facts.session is None or facts.pending or facts.wanted != wanted:
+            return False
+        session = registrars[state.registrars[conn.registrar]].sessions.get(conn.handle())
+        if session is None or set(session.registered) != wanted:
+            return False
+        row = state.disk.row(facts.client_id or b"")
+        on_disk = row.objects() if row else set()
+        if on_disk != wanted and (row or not state.used("row_losses", bounds.row_losses)):
+            return False
+    return True

@@ -1,0 +1,329 @@
+"""What may happen next: a move is a tuple that begins with a word, like `("operate",)`.
+
+- *Prompt* moves are what a healthy cluster does by itself and at once: deliver the oldest message
+  of a queue, carry out a storage operation, let a short timer run out. Any of them may come next.
+- *Slow* moves are timers that run out when nothing else is left to do: heartbeats, scans, pings,
+  time-outs of answers that were lost. They are what heals, and cost nothing.
+- *Changes* (publishing, registering) and *faults* may come at any time, as often as the bounds say.
+  A timer that runs out although others are merely slow is a fault too.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from roskva.simulation.exploration.cluster import Cluster
+from roskva.simulation.exploration.state import CLOSE, State
+
+Move = tuple[Any, ...]
+
+EAGER: Final = {
+    "disk": ("operate", "answer", "read", "announce", "retry"),
+    "links": ("to shard", "to registrar", "dial shard", "work"),
+    "clients": ("to server", "to client", "drained", "client timer", "inbox"),
+}
+
+
+class Moves:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.bounds = cluster.bounds
+        self.eager = frozenset(word for kind in self.bounds.eager for word in EAGER[kind])
+
+    # Which.
+
+    def prompt(self, state: State) -> list[Move]:
+        """In the order of the fair schedule, which always takes the first."""
+        return [*self._storage(state), *self._servers(state), *self._clients(state)]
+
+    def _storage(self, state: State) -> Iterator[Move]:
+        disk, matcher = state.disk, self.cluster.matchers.facts[state.matcher]
+        if disk.operations:
+            yield ("operate",)
+        if disk.answers:
+            yield ("answer",)
+        if disk.reads:
+            yield ("read",)
+        if matcher.announces:
+            yield ("announce",)
+        if matcher.retries:
+            yield ("retry",)
+
+    def _servers(self, state: State) -> Iterator[Move]:
+        for k, link in enumerate(state.links):
+            if link.to_shard:
+                yield "to shard", k
+            if link.to_registrar:
+                yield "to registrar", k
+        for r, core in enumerate(state.registrars):
+            if self.cluster.registrars.facts[core].works:
+                yield "work", r
+            if state.link_of(r) is None:
+                yield "dial shard", r
+
+    def _clients(self, state: State) -> Iterator[Move]:
+        for c, conn in enumerate(state.conns):
+            if conn.to_server:
+                yield "to server", c, 0
+            if conn.to_client:
+                yield "to client", c, 0
+            if conn.lagging:
+                yield "drained", c
+        for i, client in enumerate(state.clients):
+            if client.inbox:
+                yield "inbox", i
+            for timer in self.cluster.clients.facts[client.core].prompt:
+                for r in range(self.bounds.registrars if timer == "connect_at" else 1):
+                    yield "client timer", i, timer, (i + r) % self.bounds.registrars
+
+    def slow(self, state: State) -> list[Move]:
+        """All of them, in the order of a fair round."""
+        return [*self._server_timers(state), ("feed tick",), *self._client_timers(state)]
+
+    def _server_timers(self, state: State) -> Iterator[Move]:
+        for r, core in enumerate(state.registrars):
+            facts, link = self.cluster.registrars.facts[core], state.link_of(r)
+            if link is not None:
+                dead = link.silent or not link.shard_open
+                yield ("silence" if dead else "ping"), r
+            if facts.flushes:
+                yield "ack flush", r
+            if facts.lingers:
+                yield "linger", r
+        for conn in state.conns:
+            if conn.server_open:
+                yield from self._visits(state, conn.registrar, conn.handle(), conn.client_open)
+        for k, link in enumerate(state.links):
+            if link.shard_open and (link.silent or not link.registrar_open):
+                yield "shard silence", k
+
+    def _visits(self, state: State, r: int, handle: tuple[int, int], there: bool) -> Iterator[Move]:
+        session = self.cluster.registrars.facts[state.registrars[r]].sessions.get(handle)
+        if session is not None and session.visited:
+            yield ("visit" if there else "expire"), r, handle
+
+    def _client_timers(self, state: State) -> Iterator[Move]:
+        for i, client in enumerate(state.clients):
+            for timer in self.cluster.clients.facts[client.core].slow:
+                yield "client timer", i, timer, 0
+
+    def costly(self, state: State, quiet: bool) -> Iterator[tuple[str, Move]]:
+        """Changes and faults, with the kind that they are counted under."""
+        for kind, moves in (
+            ("publishes", self._publishes),
+            ("operations", self._operations),
+            ("declarations", self._declarations),
+            ("deliveries", self._deliveries),
+            ("losses", self._losses),
+            ("duplicates", self._duplicates),
+            ("reorders", self._reorders),
+            ("hangups", self._hangups),
+            ("lags", self._lags),
+            ("link_breaks", self._link_breaks),
+            ("silences", self._silences),
+            ("registrar_crashes", self._registrar_crashes),
+            ("shard_crashes", self._shard_crashes),
+            ("client_crashes", self._client_crashes),
+            ("client_losses", self._client_losses),
+            ("failures", self._failures),
+        ):
+            if state.may(kind):
+                for move in moves(state):
+                    yield kind, move
+        yield from self._storage_losses(state)
+        if state.may("missed_handovers") and state.may("publishes"):
+            for index in range(self.bounds.objects):
+                yield "missed_handovers", ("publish unseen", index)
+        if state.may("early_timers"):
+            for move in self._early(state, quiet):
+                yield "early_timers", move
+
+    def _publishes(self, state: State) -> Iterator[Move]:
+        for index in range(self.bounds.objects):
+            yield "publish", index
+
+    def _operations(self, state: State) -> Iterator[Move]:
+        for i, client in enumerate(state.clients):
+            for index, wanted in enumerate(client.wanted):
+                yield ("unregister" if wanted else "register"), i, index
+
+    def _declarations(self, state: State) -> Iterator[Move]:
+        for i in range(self.bounds.clients):
+            for index, newest in enumerate(state.published):
+                for version in {newest, newest - 1}:
+                    if version > 0:
+                        yield "declare", i, index, version
+
+    def _deliveries(self, state: State) -> Iterator[Move]:
+        for first in range(state.disk.feed_first, state.disk.last() + 1):
+            yield "deliver again", first
+
+    def _losses(self, state: State) -> Iterator[Move]:
+        for c, conn in enumerate(state.conns):
+            for place in range(len(conn.to_server)):
+                yield "lose to server", c, place
+            for place in range(len(conn.to_client)):
+                yield "lose to client", c, place
+
+    def _duplicates(self, state: State) -> Iterator[Move]:
+        """Delivered, and still under way."""
+        for c, conn in enumerate(state.conns):
+            if conn.to_server and conn.to_server[0] != CLOSE:
+                yield "copy to server", c
+            if conn.to_client and conn.to_client[0] != CLOSE:
+                yield "copy to client", c
+
+    def _reorders(self, state: State) -> Iterator[Move]:
+        for c, conn in enumerate(state.conns):
+            for place in range(1, len(conn.to_server)):
+                if conn.to_server[place] != CLOSE:
+                    yield "to server", c, place
+            for place in range(1, len(conn.to_client)):
+                if conn.to_client[place] != CLOSE:
+                    yield "to client", c, place
+
+    def _hangups(self, state: State) -> Iterator[Move]:
+        for c, conn in enumerate(state.conns):
+            if conn.client_open and conn.server_open:
+                yield "hang up", c
+
+    def _lags(self, state: State) -> Iterator[Move]:
+        for c, conn in enumerate(state.conns):
+            if conn.server_open and conn.client_open and not conn.lagging:
+                yield "lagging", c
+
+    def _link_breaks(self, state: State) -> Iterator[Move]:
+        for k, link in enumerate(state.links):
+            if link.registrar_open and link.shard_open:
+                yield "break link", k
+
+    def _silences(self, state: State) -> Iterator[Move]:
+        for k, link in enumerate(state.links):
+            if not link.silent:
+                yield "silence link", k
+
+    def _registrar_crashes(self, state: State) -> Iterator[Move]:
+        for r in range(self.bounds.registrars):
+            yield "crash registrar", r
+
+    def _shard_crashes(self, state: State) -> Iterator[Move]:
+        for written in range(len(state.disk.operations) + 1):
+            yield "crash shard", written, ""
+
+    def _storage_losses(self, state: State) -> Iterator[tuple[str, Move]]:
+        if state.may("state_losses"):
+            yield "state_losses", ("crash shard", 0, "state")
+        if state.may("row_losses"):
+            yield "row_losses", ("crash shard", 0, "rows")
+        if state.may("recreations"):
+            yield "recreations", ("crash shard", 0, "feed")
+        if state.may("feed_losses") and state.disk.feed_first <= state.disk.last():
+            yield "feed_losses", ("lose feed",)
+
+    def _client_crashes(self, state: State) -> Iterator[Move]:
+        for i, client in enumerate(state.clients):
+            yield "crash client", i, True, False
+            if self.bounds.declarations and any(client.knows):
+                yield "crash client", i, True, True
+
+    def _client_losses(self, state: State) -> Iterator[Move]:
+        for i in range(self.bounds.clients):
+            yield "crash client", i, False, False
+
+    def _failures(self, state: State) -> Iterator[Move]:
+        if state.disk.operations:
+            yield ("fail",)
+
+    def _early(self, state: State, quiet: bool) -> Iterator[Move]:
+        """Also those that in a healthy cluster never run out."""
+        if not quiet:
+            yield from (move for move in self.slow(state) if move[0] != "ping")
+        for conn in state.conns:
+            if conn.client_open and conn.server_open:
+                for _, r, handle in self._visits(state, conn.registrar, conn.handle(), False):
+                    yield "expire", r, handle
+        for k, link in enumerate(state.links):
+            if link.registrar_open and link.shard_open and not link.silent:
+                yield "silence", link.registrar
+                yield "shard silence", k
+
+    # How.
+
+    def perform(self, state: State, move: Move) -> None:
+        _DO[move[0]](self, state, *move[1:])
+        while self.eager:
+            next_ = next((m for m in self.prompt(state) if m[0] in self.eager), None)
+            if next_ is None:
+                break
+            _DO[next_[0]](self, state, *next_[1:])
+        state.tidy()
+
+    def _ping(self, state: State, r: int) -> None:
+        """With its answer: while both are under way nothing can happen that could not before."""
+        self.cluster.to_registrar(state, r, ("ping",))
+        link = state.link_of(r)
+        assert link is not None
+        if len(link.to_shard) == 1:
+            self.cluster.deliver_to_shard(state, link)
+        if len(link.to_registrar) == 1:
+            self.cluster.deliver_to_registrar(state, link)
+
+    def _hang_up(self, state: State, c: int) -> None:
+        conn = state.conns[c]
+        conn.to_server, conn.to_client = [CLOSE], [CLOSE]
+
+    def _lag(self, state: State, c: int, word: str, lagging: bool) -> None:
+        conn = state.conns[c]
+        conn.lagging = lagging
+        self.cluster.to_registrar(state, conn.registrar, (word, conn.handle()))
+
+    def _shard_silence(self, state: State, k: int) -> None:
+        link = state.links[k]
+        if link.handle() in self.cluster.matchers.facts[state.matcher].links:
+            self.cluster.to_matcher(state, ("silence", link.handle()))
+        else:
+            link.shard_open = False  # the shard never heard of it
+
+
+_DO: Final[dict[str, Any]] = {
+    "operate": lambda m, s: m.cluster.operate(s),
+    "answer": lambda m, s: m.cluster.answer(s),
+    "read": lambda m, s: m.cluster.read(s),
+    "announce": lambda m, s: m.cluster.to_matcher(s, ("announce",)),
+    "retry": lambda m, s: m.cluster.to_matcher(s, ("retry",)),
+    "to shard": lambda m, s, k: m.cluster.deliver_to_shard(s, s.links[k]),
+    "to registrar": lambda m, s, k: m.cluster.deliver_to_registrar(s, s.links[k]),
+    "work": lambda m, s, r: m.cluster.to_registrar(s, r, ("work",)),
+    "dial shard": lambda m, s, r: m.cluster.dial_shard(s, r),
+    "to server": lambda m, s, c, p: m.cluster.deliver_to_server(s, s.conns[c], p, False),
+    "to client": lambda m, s, c, p: m.cluster.deliver_to_client(s, s.conns[c], p, False),
+    "copy to server": lambda m, s, c: m.cluster.deliver_to_server(s, s.conns[c], 0, True),
+    "copy to client": lambda m, s, c: m.cluster.deliver_to_client(s, s.conns[c], 0, True),
+    "lose to server": lambda m, s, c, p: s.conns[c].to_server.pop(p),
+    "lose to client": lambda m, s, c, p: s.conns[c].to_client.pop(p),
+    "drained": lambda m, s, c: m._lag(s, c, "drained", False),
+    "lagging": lambda m, s, c: m._lag(s, c, "lagging", True),
+    "inbox": lambda m, s, i: m.cluster.read_inbox(s, i),
+    "client timer": lambda m, s, i, t, r: m.cluster.to_client(s, i, ("timer", t), r),
+    "ping": lambda m, s, r: m._ping(s, r),
+    "silence": lambda m, s, r: m.cluster.to_registrar(s, r, ("silence",)),
+    "ack flush": lambda m, s, r: m.cluster.to_registrar(s, r, ("ack flush",)),
+    "linger": lambda m, s, r: m.cluster.to_registrar(s, r, ("linger",)),
+    "visit": lambda m, s, r, h: m.cluster.to_registrar(s, r, ("visit", h)),
+    "expire": lambda m, s, r, h: m.cluster.to_registrar(s, r, ("expire", h)),
+    "shard silence": lambda m, s, k: m._shard_silence(s, k),
+    "feed tick": lambda m, s: m.cluster.tell_feed_end(s),
+    "publish": lambda m, s, o: m.cluster.publish(s, o),
+    "publish unseen": lambda m, s, o: (s.spend("publishes"), m.cluster.publish(s, o, False)),
+    "register": lambda m, s, i, o: m.cluster.register(s, i, o),
+    "unregister": lambda m, s, i, o: m.cluster.unregister(s, i, o),
+    "declare": lambda m, s, i, o, v: m.cluster.declare(s, i, o, v),
+    "deliver again": lambda m, s, first: m.cluster.deliver_again(s, first),
+    "hang up": lambda m, s, c: m._hang_up(s, c),
+    "break link": lambda m, s, k: m.cluster.break_link(s.links[k]),
+    "silence link": lambda m, s, k: m.cluster.silence(s.links[k]),
+    "crash registrar": lambda m, s, r: m.cluster.restart_registrar(s, r),
+    "crash shard": lambda m, s, n, lost: m.cluster.restart_shard(s, n, lost),
+    "crash client": lambda m, s, i, keep, says: m.cluster.restart_client(s, i, keep, says),
+    "lose feed": lambda m, s: m.cluster.lose_feed(s),
+    "fail": lambda m, s: m.cluster.fail(s),
+}
