@@ -160,6 +160,7 @@ class Client:
         self.beat_due = False
         self.show_at: float | None = None
         """When to show our digest, if it still differs."""
+        self.shown_at = now - config.backoff_first
         self.retry_at: float | None = None
         self.answer_by: float | None = None
         self.connect_at: float | None = now + config.batch_delay
@@ -406,7 +407,7 @@ class Client:
             self._confirm_agreed()
         elif theirs.number >= self.last_operation:
             # Show our digest, and the server will ask for what differs; but not to every message.
-            self.show_at = max(self.settle_at, self.last_sent + self.config.backoff_first, self.now)
+            self.show_at = max(self.now, self.settle_at, self.shown_at + self.config.backoff_first)
 
     def _agree(self) -> bool:
         """The server has what we want, after everything that we sent."""
@@ -527,6 +528,7 @@ class Client:
         if self.show_at is not None and self.now >= self.show_at:
             self.show_at = None
             if not self._agree():
+                self.shown_at = self.now
                 self._beat()
                 self._flush()
         if self.beat_at is not None and self.now >= self.beat_at:
@@ -568,7 +570,6 @@ class Client:
             return
         if self._agree():
             self._confirm_agreed()
-        self.number += 1
         room = _MESSAGE_ROOM
         syncs = self._take_syncs(room)
         room -= sum(_size(sync.objects) for sync in syncs)
@@ -584,6 +585,7 @@ class Client:
 
     def _transmit(self, operations: list[Operation], acks: list[Ack], syncs: list[Sync]) -> None:
         assert self.session is not None
+        self.number += 1
         if operations or syncs:
             self.last_operation = self.number
         if self.pending and self.retry_at is None:
@@ -611,10 +613,9 @@ class Client:
         """Registrations that the server may have are first compared: see the head of this file."""
         taken: list[Operation] = []
         holding = self._holding()
-        theirs = self.server_digest
-        by_digest = theirs is not None and theirs.count and len(self.unsent) > _MANY
+        by_digest = self.now < self.settle_at and len(self.unsent) > _MANY
         if by_digest:
-            self.show_at = max(self.now, self.settle_at)
+            self.show_at = self.settle_at
         for key in list(self.unsent):
             pending = self.pending[key]
             if pending.version is None and pending.register:
@@ -626,7 +627,7 @@ class Client:
             if room <= 0:
                 break
             del self.unsent[key]
-            pending.number = self.number
+            pending.number = self.number + 1
             taken.append(Operation(key, pending.register, pending.version))
             room -= _size((key,))
         if holding and self.unsent:

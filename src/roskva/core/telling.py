@@ -25,8 +25,6 @@ from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 
 TURN: Final = 1000
 """Registrations looked at before the loop gets its turn."""
-_LEFT_OUT_BEFORE: Final = 1.0
-"""Seconds: a channel may leave out a frame just before it gets to say that it is full."""
 WALK_BATCH: Final = 100
 """Notifications a walk sends to one session before the channel had a chance to say it lags."""
 
@@ -205,7 +203,7 @@ class Telling:
     def _walk_after_lag(self, session: Session) -> None:
         """For what it was left out of. What it was told before is on its way to it."""
         if session.lagged_at is not None and not session.lagging:
-            since, session.lagged_at = session.lagged_at - _LEFT_OUT_BEFORE, None
+            since, session.lagged_at = session.lagged_at, None
             self.walk(session, since)
 
 
