@@ -224,8 +224,8 @@ class Closed(msgspec.Struct, frozen=True):
 class Lagging(msgspec.Struct, frozen=True):
     """A connection is above its high-water mark, or full: broadcasts skip it from now on.
 
-    To be said in order with `Drained`, and not later than the `now` of the step whose effects were
-    the first not to be delivered: what changed from then on is told when it has drained.
+    To be said in the very next step after the one whose effects filled it: what changed from that
+    one on is told when it has drained.
     """
 
     conn: Handle

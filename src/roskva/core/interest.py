@@ -73,6 +73,7 @@ class Interests:
         self.linger = linger
         self.link_timeout = link_timeout
         self.now = now
+        self.step = 0
         self.watched: dict[Key, Watched] = {}
         self.lingering: dict[Key, float] = {}
         self.links = [ShardLink(shard) for shard in range(shards)]
@@ -132,7 +133,7 @@ class Interests:
         if watched is not None:
             watched.known = (said.version, said.epoch)
             watched.payload = said.payload
-            watched.changed_at = self.now
+            watched.changed_in = self.step
             watched.incarnation = link.incarnation
         return watched
 

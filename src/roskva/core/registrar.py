@@ -137,6 +137,7 @@ class Registrar:
             self.interests, self.outbox, self.saving, self.counters, self._confirm
         )
         self.leaving: deque[Session] = deque()
+        self.visiting: deque[Session] = deque()
         self.handshakes = RateLimit(config.handshakes)
         self.next_slot = now
         self.ping_at = now + config.ping_interval
@@ -144,7 +145,7 @@ class Registrar:
         self.wheel_turn = int(now)
 
     def next_deadline(self) -> float:
-        if self.leaving or self.telling.pending() or self.interests.pending():
+        if self.visiting or self.leaving or self.telling.pending() or self.interests.pending():
             return 0.0
         deadline = self.ping_at
         flush_at = self.saving.flush_at
@@ -156,6 +157,7 @@ class Registrar:
 
     def step(self, event: Event, now: float) -> list[Effect]:
         self.now = self.interests.now = now
+        self.interests.step += 1
         kind = type(event)
         if kind is Received:
             self._received(event)  # type: ignore[arg-type]
@@ -163,6 +165,8 @@ class Registrar:
             self._from_link(event)  # type: ignore[arg-type]
         else:
             self._other(event)
+        for _ in range(min(len(self.visiting), TURN)):
+            self._visit(self.visiting.popleft())
         if self.telling.pending():
             self.telling.work()
         if self.leaving:
@@ -530,8 +534,7 @@ class Registrar:
             self.outbox.emit(*self.interests.messages())
         while self.wheel_turn < int(self.now):
             self.wheel_turn += 1
-            for session in self.wheel.pop(self.wheel_turn, ()):
-                self._visit(session)
+            self.visiting.extend(self.wheel.pop(self.wheel_turn, ()))
 
     def _visit_later(self, session: Session, delay: float) -> None:
         turn = self.wheel_turn + max(1, round(delay))

@@ -24,7 +24,7 @@ class Watched:
     """An object that sessions here care about, and what its shard last said of it."""
 
     __slots__ = (
-        *("changed_at", "hash", "incarnation", "key", "known"),
+        *("changed_in", "hash", "incarnation", "key", "known"),
         *("max_acked", "payload", "sessions", "shard"),
     )
 
@@ -33,8 +33,8 @@ class Watched:
         self.hash = hash
         self.shard = shard
         self.known: Known | None = None
-        self.changed_at = 0.0
-        """When its shard last said anything of it."""
+        self.changed_in = 0
+        """The step in which its shard last said anything of it."""
         self.incarnation = 0
         """Of the link by which `known` came; it holds only while that link is up."""
         self.payload: bytes | None = None
@@ -54,7 +54,7 @@ class Session:
         "dirty",
         "hash_sum",
         "heard_at",
-        "lagged_at",
+        "lagged_in",
         "lagging",
         "nonce",
         "number",
@@ -99,16 +99,16 @@ class Session:
         """Operations to be answered: the number of their message, and was a version declared?"""
         self.sync_asked_at: float | None = None
         self.lagging = False
-        self.lagged_at: float | None = None
-        """Since then it may have been left out, and has not been walked over."""
+        self.lagged_in: int | None = None
+        """The first step it was left out of, and has not been walked over for."""
         self.skipped: dict[Key, None] | None = None
         """Registrations confirmed while it lagged."""
         self.paced = False
         """The channel may be full after any one notification (MQTT's Receive Maximum)."""
         self.walk: list[Key] | None = None
         """What is left of a walk over the registrations."""
-        self.walk_since = 0.0
-        """The walk is about what changed after this."""
+        self.walk_since = 0
+        """The walk is about what changed in this step or later."""
 
     def add(self, watched: Watched, acked: Acked) -> None:
         if watched.key not in self.registered:

@@ -152,7 +152,7 @@ class Telling:
         self.counters["notified"] += 1
         return True
 
-    def walk(self, session: Session, since: float = 0.0) -> None:
+    def walk(self, session: Session, since: int = 0) -> None:
         """Over all registrations, telling what is due of what changed since."""
         if session.walk is None:
             session.walk = list(session.registered)
@@ -179,14 +179,14 @@ class Telling:
     def _is_for(self, session: Session, watched: Watched) -> bool:
         if watched.key not in session.registered or not self.interests.holds(watched):
             return False
-        if watched.changed_at >= session.walk_since:
+        if watched.changed_in >= session.walk_since:
             return True
         return session.skipped is not None and session.skipped.pop(watched.key, 1) is None
 
     def lagging(self, session: Session) -> None:
         session.lagging = True
-        if session.lagged_at is None:
-            session.lagged_at = self.interests.now
+        if session.lagged_in is None:
+            session.lagged_in = self.interests.step - 1
         self.counters["lagged"] += 1
 
     def drained(self, session: Session) -> None:
@@ -202,8 +202,8 @@ class Telling:
 
     def _walk_after_lag(self, session: Session) -> None:
         """For what it was left out of. What it was told before is on its way to it."""
-        if session.lagged_at is not None and not session.lagging:
-            since, session.lagged_at = session.lagged_at, None
+        if session.lagged_in is not None and not session.lagging:
+            since, session.lagged_in = session.lagged_in, None
             self.walk(session, since)
 
 

@@ -18,7 +18,7 @@ from roskva.wire.messages import ClientId
 LINK_PROTOCOL: Final = "1.0"
 DIGEST_KIND: Final = "sum64-sha256"
 MAX_LINK_FRAME_BYTES: Final = 4 * 1024 * 1024
-MAX_LINK_PARTS: Final = 1000
+MAX_LINK_PARTS: Final = 500
 """Objects or cells in one message: what either side can handle in one turn of its loop."""
 
 

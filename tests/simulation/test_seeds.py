@@ -1,0 +1,85 @@
+"""Whole clusters under every fault: 150 seeds here, more in `make verify`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roskva.simulation.campaign import run_seed, run_tape, shrink
+from roskva.simulation.mutants import MUTANTS, hunt, planted
+from roskva.simulation.tape import KINDS, Tape, tape_of
+
+SEEDS = 150
+PORTION = 10
+TAPES = sorted((Path(__file__).parent / "tapes").glob("*.json"))
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
+def test_clusters_hold(first: int) -> None:
+    for seed in range(first, first + PORTION):
+        report = run_seed(seed)
+        assert report.violation is None, f"seed {seed}"
+        assert report.simulated_seconds >= 600
+
+
+@pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
+def test_what_once_broke_a_cluster_does_so_no_more(path: Path) -> None:
+    assert run_tape(Tape.load(path)).violation is None
+
+
+def test_a_seed_is_the_same_run_whatever_the_hash_seed() -> None:
+    program = (
+        "from roskva.simulation.campaign import run_tape\n"
+        "from roskva.simulation.tape import tape_of\n"
+        "print(run_tape(tape_of(7)).trace_hash, run_tape(tape_of(12)).trace_hash)"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": value},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for value in ("1", "4242")
+    }
+    assert len(hashes) == 1
+
+
+def test_a_tape_replays_as_the_seed_ran(tmp_path: Path) -> None:
+    tape = tape_of(3)
+    tape.save(tmp_path / "tape.json")
+    again = Tape.load(tmp_path / "tape.json")
+    assert again == tape
+    assert run_tape(again).trace_hash == run_tape(tape).trace_hash
+
+
+def test_a_failing_tape_shrinks_to_fewer_faults() -> None:
+    fencing = next(mutant for mutant in MUTANTS if mutant.name == "fencing by last write")
+    with planted(fencing):
+        seed = next(seed for seed in range(20) if run_tape(tape_of(seed)).violation)
+        small = shrink(tape_of(seed))
+        assert run_tape(small).violation
+    assert len(small.faults) < len(tape_of(seed).faults) / 4
+    assert run_tape(small).violation is None
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    drawn = {fault.kind for seed in range(100) for fault in tape_of(seed).faults}
+    assert drawn == set(KINDS)
+
+
+def test_every_mutant_can_be_planted_and_leaves_no_trace() -> None:
+    before = run_tape(tape_of(5)).trace_hash
+    for mutant in MUTANTS:
+        with planted(mutant):
+            pass
+    assert run_tape(tape_of(5)).trace_hash == before
+
+
+@pytest.mark.parametrize("name", ["fencing by last write", "notify if different"])
+def test_a_planted_bug_is_caught(name: str) -> None:
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    assert hunt(mutant).seed is not None
