@@ -21,6 +21,7 @@ from roskva.feed.claim import is_claimed
 from roskva.feed.follow import wait_for_growth
 from roskva.feed.reader import LogReader
 from roskva.feed.record import MARKERS, read_markers
+from roskva.feed.skip import skip_in
 
 DAMAGED = 1
 BAD_INPUT = 2
@@ -156,6 +157,8 @@ def show_feed(console: Console, directory: str) -> None:
         console.print(f"marker {name}: {marker.offset}", highlight=False)
     for name in damaged:
         console.print(f"marker {name}: damaged", style="red")
+    if skip := skip_in(disk, directory):
+        console.print(f"the next writer goes on after {skip.offset}", highlight=False)
 
 
 def print_updates(reader: FeedReader, after: int, follow: bool, json: bool) -> bool:

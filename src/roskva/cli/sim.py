@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from roskva.cli.demo import demo as show_demo
 from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink
 from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS, KINDS, Tape, tape_of
 from roskva.simulation.world import Report, World
@@ -37,11 +38,18 @@ def sim(
         Path | None,
         typer.Option("--shrink", exists=True, dir_okay=False, help="Leave out all faults it can."),
     ] = None,
-    mutants: Annotated[bool, typer.Option(help="Plant known bugs: each must be caught.")] = False,
-    exhaustive: Annotated[bool, typer.Option(help="Explore every state of tiny clusters.")] = False,
-    demo: Annotated[bool, typer.Option(help="A short tour.")] = False,
-    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
-    tapes: Annotated[Path, typer.Option(help="Where failing tapes are written.")] = Path("."),
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="Plant known bugs: each must be caught.")
+    ] = False,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Explore every state of tiny clusters.")
+    ] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="A short tour.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    tapes: Annotated[
+        Path,
+        typer.Option(exists=True, file_okay=False, writable=True, help="Where failing tapes go."),
+    ] = Path("."),
 ) -> None:
     """Run whole clusters in virtual time, on the code that serves, under every fault.
 
@@ -73,15 +81,19 @@ def sim(
     if exhaustive:
         raise typer.Exit(_exhaustive(json))
     if demo:
-        raise typer.Exit(_demo())
+        raise typer.Exit(show_demo(console, CORES))
     raise typer.Exit(_campaign(range(seed_start, seed_start + seeds), minutes, json, tapes))
 
 
 def _load(path: Path) -> Tape:
     try:
-        return Tape.load(path)
+        tape = Tape.load(path)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{path} is no fault tape: {error}") from error
+    unknown = {fault.kind for fault in tape.faults} - set(KINDS)
+    if unknown:
+        raise typer.BadParameter(f"{path} has faults unknown here: {', '.join(sorted(unknown))}")
+    return tape
 
 
 def _bar(what: str) -> Progress:
@@ -205,8 +217,4 @@ def _mutants(json: bool) -> int:
 
 
 def _exhaustive(json: bool) -> int:
-    raise typer.BadParameter("not built yet")
-
-
-def _demo() -> int:
     raise typer.BadParameter("not built yet")

@@ -100,7 +100,11 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "new epoch not announced",
-        ("core.matcher:Matcher._new_epoch", "self.announcing = list(self.objects)", "pass"),
+        (
+            "core.matcher:Matcher._new_epoch",
+            "self.announcing = dict.fromkeys(self.objects)",
+            "pass",
+        ),
     ),
     _mutant(
         "answers before catching up",
