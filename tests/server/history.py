@@ -8,6 +8,7 @@ from roskva.core.effects import ObjectRow, PutObject, PutShard, Write
 from roskva.disk import RealDisk
 from roskva.feed.base import Batch, Foreign, Marker, Missing
 from roskva.feed.log import Log, LogConfig
+from roskva.feed.retention import Retention
 from roskva.model import Update
 from roskva.store import rows
 from roskva.store.base import Store
@@ -16,6 +17,7 @@ from roskva.store.rocksdb import RocksStore
 LINEAGE = 11
 EPOCH = 99
 NOW_US = 1_700_000_000_000_000
+KEEP_A_WEEK = Retention()
 
 
 class CaughtUp(msgspec.Struct, frozen=True):
@@ -25,9 +27,9 @@ class CaughtUp(msgspec.Struct, frozen=True):
     missing: list[Missing | Foreign]
 
 
-def open_feed(shard: Path, segment_bytes: int = 1) -> Log:
+def open_feed(shard: Path, segment_bytes: int = 1, retention: Retention = KEEP_A_WEEK) -> Log:
     """Every commit its own segment, unless told otherwise."""
-    config = LogConfig(segment_bytes=segment_bytes)
+    config = LogConfig(segment_bytes=segment_bytes, retention=retention)
     return Log.open(RealDisk(), str(shard / "feed"), lineage=LINEAGE, now_us=NOW_US, config=config)
 
 

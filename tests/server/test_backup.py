@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.server.history import (
+    LINEAGE,
     NOW_US,
     CaughtUp,
     apply,
@@ -19,8 +20,9 @@ from tests.server.history import (
 )
 
 from roskva.errors import BadConfig, Damaged
-from roskva.feed.base import Foreign, Locked, Missing
+from roskva.feed.base import Foreign, Locked, Marker, Missing
 from roskva.feed.commit import GroupCommit
+from roskva.feed.retention import Retention
 from roskva.model import Update
 from roskva.server.backup import (
     MANIFEST,
@@ -109,10 +111,24 @@ def test_no_offset_of_the_lost_history_is_used_again(
             log.close()
 
 
+def test_retention_goes_on_after_a_restore(backup: Path, tmp_path: Path) -> None:
+    restore(backup, tmp_path / "new")
+    with DataDirectory.open(tmp_path / "new").own(0) as shard:
+        log = open_feed(shard.path, retention=Retention(max_bytes=0))
+        publish(log, 60, 70, 80)
+        end = log.reader().end()
+        while log.tidy(NOW_US):
+            pass
+        assert log.reader().read(Marker(LINEAGE, 5)) == Missing(6, end - 1, "retention")
+        assert log.reader().segments()[0].first == end
+        log.close()
+
+
 def test_a_backup_of_what_was_restored_keeps_the_loss_in_mind(backup: Path, tmp_path: Path) -> None:
     restore(backup, tmp_path / "once")
     back_up_stopped(DataDirectory.open(tmp_path / "once"), tmp_path / "again", NOW_US)
-    restore(tmp_path / "again", tmp_path / "twice", nothing_published_since=True)
+    shards = restore(tmp_path / "again", tmp_path / "twice", nothing_published_since=True)
+    assert all(shard.new_epoch for shard in shards)
     with DataDirectory.open(tmp_path / "twice").own(0) as shard:
         assert [type(hole) for hole in catch_up(shard.path).missing] == [Missing]
 

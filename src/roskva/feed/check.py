@@ -9,12 +9,12 @@ import msgspec
 
 from roskva.disk import Disk, storage_errors
 from roskva.errors import Damaged
-from roskva.feed.base import Locked
+from roskva.feed.base import Locked, Marker
 from roskva.feed.claim import is_claimed
 from roskva.feed.frame import next_frame, rows_in
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader, View, map_segment
-from roskva.feed.record import MARKERS, META, read_markers, read_meta
+from roskva.feed.record import MARKERS, META, read_markers, read_meta, read_record
 from roskva.feed.recovery import Recovered
 from roskva.feed.segment import (
     END_AT,
@@ -26,6 +26,7 @@ from roskva.feed.segment import (
     ends_in,
     headers_in,
 )
+from roskva.feed.skip import SKIP
 
 COPIES = 2
 
@@ -55,6 +56,7 @@ def verify(disk: Disk, directory: str) -> Iterator[Checked]:
         reader = LogReader(disk, directory)
         yield _check_meta(disk, directory)
         yield _check_markers(disk, directory)
+        yield _check_skip(disk, directory)
         writer_alive = is_claimed(disk, directory)
         for segment in reader.segments():
             yield _check_segment(disk, segment, reader.lineage, writer_alive)
@@ -68,7 +70,7 @@ def repair(disk: Disk, directory: str, now_us: int) -> list[str]:
         reader = LogReader(disk, directory)
         done = [_mend_copies(disk, segment) for segment in reader.segments()]
         found = [problem for checked in verify(disk, directory) for problem in checked.problems]
-        if any(problem.torn_tail or problem.file == META for problem in found):
+        if any(problem.torn_tail or problem.file in (META, SKIP) for problem in found):
             recovered = _reopen(disk, directory, reader.lineage, now_us)
             done += [_sentence(problem, recovered) for problem in found]
         return [sentence for sentence in done if sentence]
@@ -88,6 +90,17 @@ def _check_markers(disk: Disk, directory: str) -> Checked:
     _, damaged = read_markers(disk, directory)
     what = "damaged; nothing expires until its reader sets it again"
     return Checked(MARKERS, problems=tuple(Problem(f"{MARKERS}/{n}", what) for n in damaged))
+
+
+def _check_skip(disk: Disk, directory: str) -> Checked:
+    try:
+        read_record(disk, f"{directory}/{SKIP}", Marker)
+    except FileNotFoundError:
+        return Checked(SKIP)
+    except Damaged:
+        what = "damaged; the next writer skips as far as it would have to now"
+        return Checked(SKIP, problems=(Problem(SKIP, what),))
+    return Checked(SKIP)
 
 
 def _check_segment(disk: Disk, segment: Segment, lineage: int, writer_alive: bool) -> Checked:
@@ -161,7 +174,8 @@ def _mend_copies(disk: Disk, segment: Segment) -> str:
 
 
 def _reopen(disk: Disk, directory: str, lineage: int, now_us: int) -> Recovered:
-    """A writer that opens a feed steps over its torn tail and restores its meta file."""
+    """A writer that opens a feed steps over its torn tail, restores its meta file and skips ahead
+    if it was told to."""
     log = Log.open(disk, directory, lineage=lineage, now_us=now_us)
     log.close()
     return log.recovered
@@ -170,6 +184,8 @@ def _reopen(disk: Disk, directory: str, lineage: int, now_us: int) -> Recovered:
 def _sentence(problem: Problem, recovered: Recovered) -> str:
     if problem.file == META:
         return f"{META}: written anew from what the segments say"
+    if problem.file == SKIP:
+        return f"{SKIP}: taken up; it goes on after offset {recovered.last}"
     if problem.torn_tail:
         return (
             f"{problem.file}: kept {recovered.kept_bytes} bytes of whole frames after the last "

@@ -3,6 +3,7 @@
     meta                      format and lineage
     writer-000007             the claim of the writer (claim.py)
     markers/NAME              how far each reader is (record.py)
+    skip                      in a restored copy, till its first writer: where to go on (skip.py)
     0000000000000000001-000007.log
                               frames from offset 1 on, by writer 7 (segment.py, frame.py)
 
@@ -51,6 +52,7 @@ from roskva.feed.segment import (
     load,
     parse_name,
 )
+from roskva.feed.skip import remove_skip, skip_in
 from roskva.model import Update
 
 MAX_GROUP_ROWS = RESERVED // 16
@@ -108,8 +110,7 @@ class Log:
             claim = take_claim(disk, directory, max(used, default=0), takeover)
             try:
                 lineage = _settle_meta(disk, directory, lineage)
-                history, _ = _segments(disk, directory, lineage)
-                recovered = _recover(disk, directory, history, lineage)
+                recovered = _recover(disk, directory, lineage)
                 log = cls(disk, directory, claim, lineage, recovered, config or LogConfig())
                 log._start_segment(recovered.next, now_us)
                 log._clear_away()
@@ -239,6 +240,7 @@ class Log:
                 self._disk.remove(f"{self._directory}/{name}")
         for stray in _segments(self._disk, self._directory, self._lineage)[1]:
             self._disk.remove(stray.path)
+        remove_skip(self._disk, self._directory)
 
     def _tidy(self, now_us: int) -> Generator[None]:
         history, _ = _segments(self._disk, self._directory, self._lineage)
@@ -284,8 +286,12 @@ def _settle_meta(disk: Disk, directory: str, lineage: int) -> int:
     return meta.lineage
 
 
-def _recover(disk: Disk, directory: str, history: list[Segment], lineage: int) -> Recovered:
+def _recover(disk: Disk, directory: str, lineage: int) -> Recovered:
+    skip = skip_in(disk, directory)
+    history, _ = _segments(disk, directory, lineage)
     if not history:
         return Recovered(last=START, next=START + 1)
-    markers = read_markers(disk, directory)[0].values()
-    return recover(disk, history[-1], lineage, [m.offset for m in markers if m.lineage == lineage])
+    marked = list(read_markers(disk, directory)[0].values())
+    if skip is not None:
+        marked.append(skip)
+    return recover(disk, history[-1], lineage, [m.offset for m in marked if m.lineage == lineage])

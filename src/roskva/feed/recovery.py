@@ -35,7 +35,8 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) -> Recovered:
-    """`marked`: the markers' offsets. What a reader has seen was there, even if it is not now."""
+    """`marked`: offsets that were there, even if they are not now: a reader has seen them and set
+    its marker, or this is a copy that must skip what its original may have held."""
     content = pa.py_buffer(disk.map(newest.path))
     end = end_in(content.slice(0, min(FRAMES_AT, content.size)).to_pybytes())
     end = end or End(newest.first - 1, FRAMES_AT)

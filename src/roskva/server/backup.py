@@ -11,15 +11,15 @@ the last commit may come along half written; the next writer steps over them, as
 **Restoring one.** What was published after the backup is lost. The feed's copy does not know it: it
 would go on as if nothing had been there, and every client that missed one of those updates would
 believe for ever that it is up to date. So restoring puts down that the history went on for longer
-than it can be read. Whoever catches up from it then finds a range missing, and the shard begins a
-new epoch: clients are told, once, to look again. Only whoever knows that nothing was published
-after the backup (a node that was stopped first, and moves) may leave that out.
+than it can be read (`feed/skip.py`). Whoever catches up from it then finds a range missing, and the
+shard begins a new epoch: clients are told, once, to look again. Only whoever knows that nothing was
+published after the backup (a node that was stopped first, and moves) may leave that out.
 """
 
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -32,18 +32,15 @@ from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Batch, Idle, Marker
 from roskva.feed.check import verify
 from roskva.feed.reader import LogReader
-from roskva.feed.record import MARKERS, write_marker, write_record
+from roskva.feed.record import MARKERS, write_record
 from roskva.feed.record import META as FEED_META
 from roskva.feed.segment import parse_name
+from roskva.feed.skip import SKIP, skip_ahead, skip_in
 from roskva.server.shard import FORMAT, META, DataDirectory, DataMeta, OwnedShard
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 
 MANIFEST: Final = "manifest"
-_LOST_MARKER: Final = "restored"
-_LOST_OFFSETS: Final = 1 << 48
-"""More than any feed can have used between a backup and its end."""
-
 _CHUNK_BYTES: Final = 1 << 20
 _disk = RealDisk()
 
@@ -177,7 +174,8 @@ def _back_up_shard(shard: OwnedShard, checkpoint: Checkpoint, copy: "_Copy") -> 
     finally:
         shutil.rmtree(made, ignore_errors=True)
     for path in _feed_records(shard):
-        copy.add(path, place / path.relative_to(shard.path).as_posix())
+        with suppress(FileNotFoundError):
+            copy.add(path, place / path.relative_to(shard.path).as_posix())
     for path in reversed(_segments(shard)):
         try:
             copy.add(path, place / "feed" / path.name)
@@ -187,9 +185,11 @@ def _back_up_shard(shard: OwnedShard, checkpoint: Checkpoint, copy: "_Copy") -> 
 
 
 def _feed_records(shard: OwnedShard) -> list[Path]:
-    """Before the segments, so that no marker is ahead of them."""
-    markers = (path for path in (shard.feed_path / MARKERS).glob("*") if path.suffix != ".tmp")
-    return [path for path in (*markers, shard.feed_path / FEED_META) if path.exists()]
+    """As far as they are there. Copied before the segments, so that no marker is ahead of them, and
+    a skip that a writer takes up meanwhile is in them if it is not here."""
+    feed = shard.feed_path
+    markers = (path for path in (feed / MARKERS).glob("*") if path.suffix != ".tmp")
+    return [*markers, feed / SKIP, feed / FEED_META]
 
 
 def _segments(shard: OwnedShard) -> list[Path]:
@@ -235,10 +235,11 @@ def _settle_shard(data: DataDirectory, number: int, nothing_published_since: boo
     reader = LogReader(_disk, str(feed))
     covered = isinstance(reader.read(Marker(row.lineage, row.applied)), Batch | Idle)
     if not nothing_published_since:
-        lost = Marker(reader.lineage, reader.end() + _LOST_OFFSETS)
-        write_marker(_disk, str(feed), _LOST_MARKER, lost)
+        skip_ahead(_disk, str(feed))
     behind = max(0, reader.end() - row.applied) if covered else 0
-    return RestoredShard(number, behind, not (covered and nothing_published_since), unreadable)
+    # A backup of what was restored and never started has a skip of its own.
+    skips = skip_in(_disk, str(feed)) is not None
+    return RestoredShard(number, behind, skips or not covered, unreadable)
 
 
 # Copying
