@@ -18,10 +18,11 @@ from roskva.core.effects import (
     RegistrationFailure,
     ReissueRegistrations,
 )
-from roskva.model import Key, Update
+from roskva.model import Key, Update, shard_of
 
-KEYS = [f"app/{name}" for name in "abcd"]
-CLIENTS, REGISTRARS, SHARDS = 3, 2, 2
+CLIENTS, REGISTRARS, SHARDS = 2, 2, 2
+KEYS = ["app/a", "app/d"]
+assert {shard_of(key, SHARDS) for key in KEYS} == {0, 1}
 
 
 class Story:
@@ -42,6 +43,10 @@ class Story:
         self.knows: list[dict[Key, int]] = [{} for _ in self.clients]
         self.read = [0] * CLIENTS
         """How many of its events each application has looked at."""
+        for who in range(CLIENTS):
+            for key in KEYS:
+                self.register(who, key, declare=False)
+        self.wait(1)
 
     # What may happen.
 
@@ -98,13 +103,17 @@ class Story:
         self.pair.shards[which].disk_fails = not self.pair.shards[which].disk_fails
 
     def new_epoch(self, which: int) -> None:
-        self.pair.shards[which].begin_feed_anew()
+        """After everything published is on disk; what is lost with a feed: see conformance 74."""
+        shard = self.pair.shards[which]
+        shard.disk_fails = False
+        shard.tell_feed_end()
+        self.wait(1)
+        shard.begin_feed_anew()
 
-    def reset(self, key: Key, mark: int) -> None:
+    def reset(self, key: Key) -> None:
         """Nothing changes at the backend, but nobody may rely on versions from before."""
-        for shard in self.pair.shards:
-            if key in {update.object for update in shard.feed}:
-                shard.publish(Update(key, mark, reset=True))
+        shard = self.pair.shards[shard_of(key, SHARDS)]
+        shard.publish(Update(key, self.pair.next_id(), reset=True))
 
     def wait(self, seconds: float) -> None:
         """In steps, so that applications react while it goes on."""
@@ -164,7 +173,7 @@ WHICH = st.integers(0, 1)
 KEY = st.sampled_from(KEYS)
 Action = tuple[Callable[..., None], *tuple[object, ...]]
 COMMON: list[st.SearchStrategy[Action]] = [
-    st.tuples(st.just(Story.register), WHO, KEY, st.booleans()),
+    st.tuples(st.just(Story.register), WHO, KEY, st.just(False)),
     st.tuples(st.just(Story.unregister), WHO, KEY),
     st.tuples(st.just(Story.publish), KEY),
     st.tuples(st.just(Story.publish), KEY),
@@ -184,7 +193,7 @@ RARE: list[st.SearchStrategy[Action]] = [
     st.tuples(st.just(Story.lose_fast_path), WHICH),
     st.tuples(st.just(Story.fail_disk), WHICH),
     st.tuples(st.just(Story.new_epoch), WHICH),
-    st.tuples(st.just(Story.reset), KEY, st.integers(1, 1000)),
+    st.tuples(st.just(Story.reset), KEY),
 ]
 
 
@@ -197,7 +206,7 @@ def tell(actions: list[Action], losses: list[bool]) -> None:
     story.check()
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(COMMON), max_size=25), st.lists(st.booleans(), max_size=30))
 def test_after_losses_and_disconnects_everybody_knows_the_latest(
     actions: list[Action], losses: list[bool]
@@ -205,9 +214,9 @@ def test_after_losses_and_disconnects_everybody_knows_the_latest(
     tell(actions, losses)
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(
-    st.lists(st.one_of(COMMON + RARE), max_size=25),
+    st.lists(st.one_of(COMMON + RARE), min_size=5, max_size=40),
     st.lists(st.sampled_from([False, False, False, True]), max_size=30),
 )
 def test_after_crashes_and_lost_state_everybody_knows_the_latest(

@@ -3,7 +3,6 @@
 import sys
 from types import FrameType
 
-import pytest
 from tests.core.client_side import ClientSide
 from tests.core.lone import IDENTITY, LoneClient
 from tests.core.pair import Pair
@@ -97,7 +96,6 @@ def test_one_difference_after_a_restart_resends_about_one_in_256() -> None:
     assert 0 < resent(client) <= len(keys) // 128
 
 
-@pytest.mark.xfail(strict=True, reason="more than 128 new ones are settled by resending the set")
 def test_registering_in_portions_sends_every_registration_once() -> None:
     pair = Pair()
     client = pair.client()
