@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from roskva.core.effects import (
     Applied,
     Apply,
@@ -209,7 +211,7 @@ class ShardSide:
                 before = self.objects.get(key, ObjectRow())
                 if replace or row.version > before.version:
                     mark = row.mark if replace else before.mark
-                    self.objects[key] = ObjectRow(row.version, mark, row.source, row.payload)
+                    self.objects[key] = msgspec.structs.replace(row, mark=mark)
             case PutShard():
                 self.stored = write
             case PutClient(client=client, session=session, application=application):

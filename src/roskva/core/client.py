@@ -240,8 +240,8 @@ class Client:
     def _unregister(self, key: Key) -> None:
         if key not in self.wanted:
             return
-        if key in self.heard:
-            self.former[key] = self.heard[key]
+        if key in self.heard or key in self.acked:
+            self.former[key] = self.heard.get(key, NEVER)
         self._drop(key)
         self._pend(key, Pending(False, None))
 
@@ -259,7 +259,7 @@ class Client:
 
     def _acknowledge(self, ack: Acknowledge) -> None:
         known = self.heard.get(ack.key)
-        if ack.key not in self.wanted or known is None:
+        if ack.key not in self.wanted or known is None or ack.epoch == NO_EPOCH:
             return
         version = NO_VERSION if ack.version is None else ack.version
         acked = self.acked.get(ack.key, NEVER)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from roskva.model import NO_VERSION, Key, Update
+from roskva.model import NO_EPOCH, NO_VERSION, Key, Update
 from roskva.wire.links import FromShard, Registered, ToShard
 from roskva.wire.messages import ClientMessage, FromClient, Hello, ServerMessage
 
@@ -47,13 +47,15 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class ObjectRow(msgspec.Struct, frozen=True):
-    """What is durable of an object; `mark` is that of its last reset."""
+    """What is durable of an object: `mark` is that of its last reset, `epoch` the shard's when the
+    version was applied."""
 
     version: int = NO_VERSION
     mark: int = 0
     source: str | None = None
     payload: bytes | None = None
     published_at: int = 0
+    epoch: int = NO_EPOCH
 
 
 class PutObject(msgspec.Struct, frozen=True):

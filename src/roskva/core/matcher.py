@@ -12,7 +12,9 @@ time; what is applied meanwhile joins the next. An `Apply` is answered when the 
 passed it. Notifying does not wait: the feed holds the update.
 
 **Loss.** When the range after `applied` cannot be had (retention, damage, another lineage, a feed
-that ends before `applied`), the shard draws a new epoch and tells every interested registrar.
+that ends before `applied`), the shard draws a new epoch and tells every interested registrar. What
+it knew before is a lower bound from then on, and *unknown* to everybody, until an object's next
+update: among what was lost may be a version that nobody was told.
 
 **Starting.** A matcher first catches up with what the feed held when it started. Until then it
 records interest and says nothing: what it has on disk may be older than what clients were told.
@@ -183,6 +185,7 @@ class Matcher:
 
     def _merge(self, batch: Apply, in_order: bool) -> None:
         applied, objects, unflushed = self.applied, self.objects, self.unflushed
+        epoch = self.epoch
         changed: dict[Key, Object] = {}
         for offset, update in batch.updates:
             if offset <= applied:
@@ -196,11 +199,11 @@ class Matcher:
                     changed[key] = entry
                 continue
             if entry is not None:
-                if not entry.merge(update):
+                if not entry.merge(update, epoch):
                     self.counters["old"] += 1
                     continue
                 changed[key] = entry
-            unflushed.merge(update)
+            unflushed.merge(update, epoch)
         self.counters["applied"] += len(batch.updates)
         for key, entry in changed.items():
             if self.caught_up and not entry.load:
@@ -413,10 +416,14 @@ class Matcher:
         entry.mark = row.mark
         if row.version > entry.version():
             entry.update = Update(key, row.version, row.source, row.payload, row.published_at)
+            entry.epoch = row.epoch
 
     def _known(self, key: Key, entry: Object) -> Known:
-        payload = entry.update.payload if entry.update else None
-        return Known(key, entry.version(), object_epoch(self.epoch, entry.mark), payload)
+        """A version from before this epoch is not told: a later one may be among what was lost."""
+        epoch = object_epoch(self.epoch, entry.mark)
+        if entry.update is None or entry.epoch != self.epoch:
+            return Known(key, NO_VERSION, epoch)
+        return Known(key, entry.version(), epoch, entry.update.payload)
 
     def _drop_interest(self, handle: Handle, link: Link, keys: list[Key]) -> None:
         for key in keys:

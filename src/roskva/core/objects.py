@@ -1,17 +1,19 @@
 """What a matcher holds of objects: those with interest, and what is not on disk yet."""
 
 from roskva.core.effects import Handle, ObjectRow, PutObject, Write
-from roskva.model import NO_VERSION, Key, Update
+from roskva.model import NO_EPOCH, NO_MARK, NO_VERSION, Key, Update
 
 
 class Object:
     """What is in memory of an object with interest."""
 
-    __slots__ = ("links", "load", "mark", "previous", "replaced", "update")
+    __slots__ = ("epoch", "links", "load", "mark", "previous", "replaced", "update")
 
     def __init__(self) -> None:
         self.update: Update | None = None
         """The one with the highest version since the last reset, if any."""
+        self.epoch = NO_EPOCH
+        """The shard's epoch when that was applied. In a later one it is a lower bound, no more."""
         self.mark = 0
         self.previous = NO_VERSION
         self.replaced = False
@@ -22,12 +24,13 @@ class Object:
     def version(self) -> int:
         return self.update.version if self.update else NO_VERSION
 
-    def merge(self, update: Update) -> bool:
+    def merge(self, update: Update, epoch: int) -> bool:
         current = self.version()
         if update.version <= current:
             return False
         self.previous = current
         self.update = update
+        self.epoch = epoch
         return True
 
     def forget(self, mark: int) -> None:
@@ -38,18 +41,19 @@ class Object:
 
 
 class Unflushed:
-    """Rows that are not on disk yet: per object the newest update, and the mark of a reset."""
+    """Rows that are not on disk yet: per object the newest update with its epoch, and the mark of a
+    reset."""
 
     __slots__ = ("marks", "updates")
 
     def __init__(self) -> None:
-        self.updates: dict[Key, Update] = {}
+        self.updates: dict[Key, tuple[Update, int]] = {}
         self.marks: dict[Key, int] = {}
 
-    def merge(self, update: Update) -> None:
+    def merge(self, update: Update, epoch: int) -> None:
         newest = self.updates.get(update.object)
-        if newest is None or update.version > newest.version:
-            self.updates[update.object] = update
+        if newest is None or update.version > newest[0].version:
+            self.updates[update.object] = (update, epoch)
 
     def forget(self, key: Key, mark: int) -> None:
         self.updates.pop(key, None)
@@ -58,29 +62,28 @@ class Unflushed:
     def absorb(self, later: "Unflushed") -> None:
         for key, mark in later.marks.items():
             self.forget(key, mark)
-        for update in later.updates.values():
-            self.merge(update)
+        for update, epoch in later.updates.values():
+            self.merge(update, epoch)
 
     def lay_over(self, entry: Object, key: Key) -> None:
         if key in self.marks:
             entry.forget(self.marks[key])
         if key in self.updates:
-            entry.merge(self.updates[key])
+            entry.merge(*self.updates[key])
 
     def writes(self) -> list[Write]:
         writes: list[Write] = [
-            PutObject(key, _row(self.updates.get(key), mark), replace=True)
-            for key, mark in self.marks.items()
+            PutObject(key, self._row(key, mark), replace=True) for key, mark in self.marks.items()
         ]
         writes.extend(
-            PutObject(key, _row(update))
-            for key, update in self.updates.items()
-            if key not in self.marks
+            PutObject(key, self._row(key, NO_MARK)) for key in self.updates if key not in self.marks
         )
         return writes
 
-
-def _row(update: Update | None, mark: int = 0) -> ObjectRow:
-    if update is None:
-        return ObjectRow(mark=mark)
-    return ObjectRow(update.version, mark, update.source, update.payload, update.published_at)
+    def _row(self, key: Key, mark: int) -> ObjectRow:
+        if key not in self.updates:
+            return ObjectRow(mark=mark)
+        update, epoch = self.updates[key]
+        return ObjectRow(
+            update.version, mark, update.source, update.payload, update.published_at, epoch
+        )

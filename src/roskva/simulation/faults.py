@@ -188,19 +188,52 @@ def _feed_recreated(world: World, fault: Fault) -> None:
 
 
 def _feed_bit_flip(world: World, fault: Fault) -> None:
-    """While the matcher is down, and often behind, so that it has to read what was hit."""
-    shard = _shard(world, fault)
-    if not shard.alive:
-        return
-    shard.crash()
-    segments = sorted(name for name in shard.disk.list(FEED) if name.endswith(".log"))
+    """In what the matcher has to read, because it comes back behind."""
+    _lose_history(world, fault, _flip_a_bit)
+
+
+def _flip_a_bit(shard: ShardNode, fault: Fault) -> None:
+    segments = _segments(shard)
     path = f"{FEED}/{segments[-1 - fault.which % min(len(segments), 3)]}" if segments else ""
     if path and shard.disk.size(path):
-        shard.disk.flip(path, int(shard.disk.size(path) * 8 * world.dice.random()))
+        shard.disk.flip(path, int(shard.disk.size(path) * 8 * shard.world.dice.random()))
         shard.intact = False
-    if shard.snapshots and fault.strength > 0.3:
-        shard.restore(shard.snapshots[-1])
-    world.clock.after(fault.length, shard.start_again)
+
+
+def _retention(world: World, fault: Fault) -> None:
+    """A backup comes back that is older than what the feed still has."""
+    _lose_history(world, fault, _drop_old_segments)
+
+
+def _drop_old_segments(shard: ShardNode, fault: Fault) -> None:
+    for name in _segments(shard)[: -1 - fault.which % 2]:
+        shard.disk.remove(f"{FEED}/{name}")
+        shard.intact = False
+    shard.disk.sync_directory(FEED)
+
+
+def _segments(shard: ShardNode) -> list[str]:
+    return sorted(name for name in shard.disk.list(FEED) if name.endswith(".log"))
+
+
+def _lose_history(world: World, fault: Fault, damage: Callable[[ShardNode, Fault], None]) -> None:
+    """While some clients are away, so that they miss what is lost: an old store, a damaged feed."""
+    shard = _shard(world, fault)
+    away = [client for client in world.everybody() if world.dice.random() < 0.5 and client.alive]
+    for client in away:
+        client.crash()
+
+    def lose() -> None:
+        if shard.alive:
+            shard.crash()
+            if shard.snapshots:
+                shard.restore(shard.snapshots[-1 - fault.which % min(len(shard.snapshots), 4)])
+            damage(shard, fault)
+            world.clock.after(fault.length, shard.start_again)
+        for client in away:
+            world.clock.after(fault.length + 5.0 * world.dice.random(), client.start_again)
+
+    world.clock.after(20.0, lose)
 
 
 def _feed_full(world: World, fault: Fault) -> None:
@@ -216,21 +249,6 @@ def _feed_error(world: World, fault: Fault) -> None:
 def _feed_torn(world: World, fault: Fault) -> None:
     disk = _shard(world, fault).disk
     disk.cut_before_step = disk.steps + fault.which % 7
-
-
-def _retention(world: World, fault: Fault) -> None:
-    """A backup comes back that is older than what the feed still has."""
-    shard = _shard(world, fault)
-    if not shard.alive or not shard.snapshots:
-        return
-    shard.crash()
-    shard.restore(shard.snapshots[-1 - fault.which % min(len(shard.snapshots), 4)])
-    segments = sorted(name for name in shard.disk.list(FEED) if name.endswith(".log"))
-    for name in segments[: -1 - fault.which % 2]:
-        shard.disk.remove(f"{FEED}/{name}")
-        shard.intact = False
-    shard.disk.sync_directory(FEED)
-    world.clock.after(fault.length, shard.start_again)
 
 
 # Time.

@@ -221,7 +221,8 @@ class ShardNode(Node):
             self.later(self._io_delay(), lambda: answer(Failed(effect.id)))
             return
         rows: dict[Key, ObjectRow] = layout.object_rows(effect.keys, cells)
-        self.later(self._io_delay() * 4, lambda: answer(Loaded(effect.id, rows)))
+        delay = self.world.dice.random() * self.world.swarm.load_delay
+        self.later(delay, lambda: answer(Loaded(effect.id, rows)))
 
     def _load_client(self, effect: LoadClient, answer: Callable[[Event], None]) -> None:
         try:

@@ -105,6 +105,8 @@ class Swarm(msgspec.Struct, frozen=True):
     handshakes_per_10s: int
     drift: float
     fault_time: float
+    load_delay: float = 0.01
+    """At most so long does a read of the store take to come back."""
 
 
 class Tape(msgspec.Struct, frozen=True):
@@ -142,7 +144,7 @@ def _swarm(dice: Random, fault_time: float) -> Swarm:
         shards=dice.randint(1, 2),
         objects=dice.randint(1, 5),
         registrations=dice.randint(1, 4),
-        publish_interval=dice.choice((1.0, 3.0, 8.0)),
+        publish_interval=dice.choice((2.0, 5.0, 12.0, 30.0)),
         latency=dice.choice((0.001, 0.005, 0.05)),
         heartbeat=dice.choice((5.0, 10.0, 25.0)),
         scan_interval=dice.choice((4.0, 8.0, 20.0)),
@@ -159,6 +161,7 @@ def _swarm(dice: Random, fault_time: float) -> Swarm:
         handshakes_per_10s=dice.choice((5, 50, 1000)),
         drift=dice.choice((0.0, 0.0, 0.02)),
         fault_time=fault_time,
+        load_delay=dice.choice((0.01, 0.3, 2.0)),
     )
 
 

@@ -1,7 +1,7 @@
 """How objects, clients and the shard itself are laid out as rows.
 
     key                         column   timestamp   value
-    o ‖ hash ‖ app/name         v        version     source, payload, published_at
+    o ‖ hash ‖ app/name         v        version     source, payload, published_at, epoch
                                 m        0           the mark of its last reset
     c ‖ hash ‖ client id        c        session     application, created_at
                                 s        session     seen_at
@@ -36,7 +36,7 @@ from roskva.core.effects import (
     PutShard,
     Write,
 )
-from roskva.model import NO_VERSION, Key
+from roskva.model import NO_EPOCH, NO_VERSION, Key
 from roskva.store.base import (
     MAX_BATCH,
     Cell,
@@ -70,6 +70,7 @@ class _Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: str | None
     payload: bytes | None
     published_at: int
+    epoch: int = NO_EPOCH
 
 
 class _Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -173,7 +174,7 @@ def _put_object(write: PutObject) -> list[Operation]:
     if write.replace:
         operations += (DeleteRow(key), Put(key, _MARK, 0, _encode(row.mark)))
     if row.version != NO_VERSION:
-        value = _encode(_Version(row.source, row.payload, row.published_at))
+        value = _encode(_Version(row.source, row.payload, row.published_at, row.epoch))
         operations.append(Put(key, _VERSION, row.version, value))
     return operations
 
@@ -208,7 +209,9 @@ def object_row(version: Cell | None, mark: Cell | None) -> ObjectRow:
     if version is None:
         return ObjectRow(mark=reset)
     kept = _decode_version(version.value)
-    return ObjectRow(version.timestamp, reset, kept.source, kept.payload, kept.published_at)
+    return ObjectRow(
+        version.timestamp, reset, kept.source, kept.payload, kept.published_at, kept.epoch
+    )
 
 
 def client_row(cells: Row) -> ClientRow | None:

@@ -84,7 +84,7 @@ def settle_client(core: Client) -> None:
         operation.number = 0
 
 
-def settle_registrar(core: Registrar) -> None:
+def settle_registrar(core: Registrar, lags: bool) -> None:
     core.now = core.interests.now = core.next_slot = NOW
     core.ping_at = LATER
     if core.saving.flush_at is not None:
@@ -95,6 +95,8 @@ def settle_registrar(core: Registrar) -> None:
     core.wheel_turn = int(NOW)
     for session in core.conns.values():
         session.heard_at = NOW
+        if session.dirty is not None:
+            session.dirty = sorted(set(session.dirty))
         if session.sync_asked_at is not None:
             session.sync_asked_at = NOW
     core.handshakes = RateLimit(NO_LIMIT)
@@ -106,6 +108,23 @@ def settle_registrar(core: Registrar) -> None:
     link.incarnation = min(link.incarnation, 1)
     unsaved = (n for s in core.conns.values() for n in (s.unsaved or {}).values())
     core.saving.requests = max((*link.requests, *unsaved), default=0)
+    _settle_steps(core, lags)
+
+
+def _settle_steps(core: Registrar, lags: bool) -> None:
+    """When objects changed matters to sessions that lag, and to one that begins to right now."""
+    interests, sessions = core.interests, list(core.conns.values())
+    objects = list(core.watched.values())
+    since = {s.lagged_in for s in sessions} | {s.walk_since for s in sessions if s.walk is not None}
+    last = interests.step if lags else -1
+    marks = sorted({step for step in since if step is not None} | {last})
+    for watched in objects:
+        watched.changed_in = sum(mark <= watched.changed_in for mark in marks if mark >= 0)
+    for session in sessions:
+        session.walk_since = marks.index(session.walk_since) + 1 if session.walk is not None else 0
+        if session.lagged_in is not None:
+            session.lagged_in = marks.index(session.lagged_in) + 1
+    interests.step = len(marks)
 
 
 def settle_matcher(core: Matcher) -> None:

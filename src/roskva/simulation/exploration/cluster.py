@@ -25,7 +25,7 @@ class Cluster(Shard):
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(bounds)
         self.clients = Clients(self.frames)
-        self.registrars = Registrars(self.frames)
+        self.registrars = Registrars(self.frames, lags=bounds.lags > 0)
 
     def initial(self) -> State:
         bounds, none = self.bounds, [0] * self.bounds.objects

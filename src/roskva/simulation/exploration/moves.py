@@ -76,7 +76,20 @@ class Moves:
                     yield "client timer", i, timer, (i + r) % self.bounds.registrars
 
     def slow(self, state: State) -> list[Move]:
-        """All of them, in the order of a fair round."""
+        """Timers that are far apart keep their order: a dead link is found long before the next
+        visit or retry, and whoever waits for an answer gives up before saying it all again."""
+        armed = self._armed(state)
+        dead = [move for move in armed if move[0] in ("silence", "shard silence")]
+        if dead:
+            return dead
+        waiting = {move[1] for move in armed if move[0] == "client timer" and move[2] == "answer_by"}
+        return [
+            move
+            for move in armed
+            if move[0] != "client timer" or move[1] not in waiting or move[2] == "answer_by"
+        ]
+
+    def _armed(self, state: State) -> list[Move]:
         return [*self._server_timers(state), ("feed tick",), *self._client_timers(state)]
 
     def _server_timers(self, state: State) -> Iterator[Move]:
@@ -99,7 +112,7 @@ class Moves:
     def _visits(self, state: State, r: int, handle: tuple[int, int], there: bool) -> Iterator[Move]:
         session = self.cluster.registrars.facts[state.registrars[r]].sessions.get(handle)
         if session is not None and session.visited:
-            yield ("visit" if there else "expire"), r, handle
+            yield ("visit" if there and session.open else "expire"), r, handle
 
     def _client_timers(self, state: State) -> Iterator[Move]:
         for i, client in enumerate(state.clients):
@@ -236,7 +249,7 @@ class Moves:
     def _early(self, state: State, quiet: bool) -> Iterator[Move]:
         """Also those that in a healthy cluster never run out."""
         if not quiet:
-            yield from (move for move in self.slow(state) if move[0] != "ping")
+            yield from (move for move in self._armed(state) if move[0] != "ping")
         for conn in state.conns:
             if conn.client_open and conn.server_open:
                 for _, r, handle in self._visits(state, conn.registrar, conn.handle(), False):

@@ -48,7 +48,7 @@ from roskva.simulation.exploration.canonical import (
     settle_registrar,
     settle_rows,
 )
-from roskva.simulation.exploration.machines import Machines, OpenTokens, Words
+from roskva.simulation.exploration.machines import Frames, Machines, OpenTokens, Words
 from roskva.simulation.exploration.state import index_of, key_of
 from roskva.wire.links import Registered
 
@@ -106,6 +106,10 @@ def _left_behind(core: Registrar) -> str | None:
 
 class Registrars(Machines[Registrar]):
     facts: list[RegistrarFacts]
+
+    def __init__(self, frames: Frames, lags: bool) -> None:
+        super().__init__(frames)
+        self.lags = lags
 
     def start(self) -> int:
         return self.started(None, self._make)
@@ -188,7 +192,7 @@ class Registrars(Machines[Registrar]):
                 raise TypeError(f"not of a registrar: {effect!r}")
 
     def settle(self, core: Registrar) -> None:
-        settle_registrar(core)
+        settle_registrar(core, self.lags)
 
     def facts_of(self, core: Registrar) -> RegistrarFacts:
         return RegistrarFacts(core)
