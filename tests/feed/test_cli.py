@@ -16,6 +16,7 @@ from roskva.feed.base import Marker
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader
 from roskva.feed.segment import FRAMES_AT
+from roskva.feed.skip import DISTANCE, skip_ahead
 
 
 @pytest.fixture
@@ -69,6 +70,11 @@ def test_ls_shows_segments_markers_and_whether_a_writer_is_alive(data: Path) -> 
     assert "shard-01" in result.output
     assert "bridge: 3" in result.output
     assert "no writer" in result.output
+
+
+def test_ls_shows_where_a_restored_feed_will_go_on(feed: Path) -> None:
+    skip_ahead(RealDisk(), str(feed))
+    assert f"goes on after {8 + DISTANCE}" in roskva_feed("ls", feed).output
 
 
 def test_cat_begins_where_it_is_told(data: Path) -> None:
