@@ -263,7 +263,7 @@ class ClientNode(AnyClient):
 
     def ack(self, key: Key, version: int | None, epoch: int, stamp: int) -> None:
         if key in self.app.wanted:
-            if version is not None:
+            if version is not None and key in self.core.heard:  # else taken back by a declaration
                 self.acked[key] = max(self.acked.get(key, 0), stamp)
             self.step(Acknowledge(key, version, epoch))
 

@@ -63,7 +63,7 @@ class Publisher:
         """A reset that was lost with its part of the feed has to be repeated by the operator."""
         if self.forged and not self.busy_resetting:
             self.busy_resetting = True
-            self._reset_when_idle()
+            self._reset(self.world.oracle.stamp[self.key])  # nothing changed at the backend
 
     def _reset_when_idle(self) -> None:
         if self.in_flight:
