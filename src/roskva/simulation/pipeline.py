@@ -37,7 +37,7 @@ class Publisher:
             return
         interval = self.world.swarm.publish_interval
         self.world.clock.after(self.world.dice.expovariate(1 / interval), self.run)
-        if not self.busy_resetting:
+        if not self.busy_resetting and not (self.in_flight and self.world.swarm.ordered):
             self.change()
 
     def change(self) -> None:

@@ -107,6 +107,8 @@ class Swarm(msgspec.Struct, frozen=True):
     fault_time: float
     load_delay: float = 0.01
     """At most so long does a read of the store take to come back."""
+    ordered: bool = True
+    """Publishers wait for one version to be acknowledged before they publish the next."""
 
 
 class Tape(msgspec.Struct, frozen=True):
@@ -162,6 +164,7 @@ def _swarm(dice: Random, fault_time: float) -> Swarm:
         drift=dice.choice((0.0, 0.0, 0.02)),
         fault_time=fault_time,
         load_delay=dice.choice((0.01, 0.3, 2.0)),
+        ordered=dice.random() < 0.7,
     )
 
 
