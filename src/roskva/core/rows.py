@@ -79,6 +79,7 @@ class Rows:
         """Behind the read of a row whose holder is not in memory, in their order."""
         self.persisting: dict[int, tuple[Handle, list[FromShard]]] = {}
         self.creating: dict[int, bytes] = {}
+        self.granting: dict[int, tuple[bytes, int]] = {}
         self.ids = 0
         self.counters = dict.fromkeys(("opened", "fenced", "unknown", "writes"), 0)
         self._effects: list[Effect] = []
@@ -161,7 +162,8 @@ class Rows:
             answers.append(Superseded(client, session))
         elif holder is not None and row is not None:
             holder.created = True
-            self._persist(link, answers, [PutClient(client, session, self._wall(now))])
+            id = self._persist(link, answers, [PutClient(client, session, self._wall(now))])
+            self.granting[id] = (client, session)
             return
         for answer in answers:
             self._tell(link, answer)
@@ -230,6 +232,7 @@ class Rows:
 
     def _persisted(self, id: int) -> None:
         self.creating.pop(id, None)
+        self.granting.pop(id, None)
         link, answers = self.persisting.pop(id, (None, []))
         for answer in answers:
             self._tell(link, answer)
@@ -243,9 +246,15 @@ class Rows:
             holder.created = False
         if id in self.opening:
             _, opening, session = self.opening.pop(id)
-            holder = self.holders.get(opening.client)
-            if holder is not None and holder.session == session:
-                del self.holders[opening.client]
+            self._let_go(opening.client, session)
+        elif id in self.granting:
+            self._let_go(*self.granting.pop(id))
+
+    def _let_go(self, client: bytes, session: int) -> None:
+        """Nobody was told of this session, so nobody will close it."""
+        holder = self.holders.get(client)
+        if holder is not None and holder.session == session:
+            del self.holders[client]
 
     def _tell(self, link: Handle, message: FromShard) -> None:
         self._effects.append(SendLink(link, message))
