@@ -66,7 +66,7 @@ def list_feeds(where: Where) -> None:
     console = Console()
     with sentences():
         for directory in feeds_in(where):
-            console.print(f"[bold]{directory}[/]")
+            console.print(f"[bold]{directory}[/]", soft_wrap=True, highlight=False)
             show_feed(console, str(directory))
 
 
