@@ -34,7 +34,7 @@ class Cluster(Shard):
             registrars=[self.registrars.start()] * bounds.registrars,
             matcher=self.matchers.start(1, 1, START),
             rows=self.rows.start(),
-            disk=Disk([-1] * bounds.objects, 1, 1, START, [], 1, 1, []),
+            disk=Disk(self.no_rows(), 1, 1, START, [], 1, 1, []),
             conns=[],
             links=[],
             published=none,

@@ -13,15 +13,16 @@ from roskva.core.effects import (
     PutShard,
     Write,
 )
-from roskva.simulation.exploration.machines import Words
+from roskva.simulation.exploration.machines import Frames, Words
 from roskva.simulation.exploration.state import Disk, RowState, index_of
 
 
-def carry_out(disk: Disk, write: Write) -> None:
+def carry_out(disk: Disk, write: Write, frames: Frames) -> None:
     match write:
         case PutObject(key=key, row=row):
             index = index_of(key)
-            disk.objects[index] = max(disk.objects[index], row.version)
+            if row.version >= frames.messages[disk.objects[index]].version:
+                disk.objects[index] = frames.thing(row)
         case PutShard():
             disk.epoch, disk.lineage, disk.applied = write.epoch, write.lineage, write.applied
         case PutClient(client=client, session=session, application=application):

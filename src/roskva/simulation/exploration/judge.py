@@ -35,13 +35,13 @@ def answered(disk: Disk, lineage: int, offset: int) -> None:
         raise Violation(f"a batch was answered up to {offset}; on disk is {disk.applied}")
 
 
-def marker(disk: Disk) -> None:
+def marker(disk: Disk, versions: list[int]) -> None:
     """It covers nothing that is not on disk, but for what was lost in an epoch before."""
     if disk.lineage != disk.feed_lineage:
         return
     for offset, (index, version) in enumerate(disk.feed[: disk.applied], 1):
         excused = offset < disk.feed_first and disk.epoch > disk.lost_in
-        if disk.objects[index] < version and not excused:
+        if versions[index] < version and not excused:
             raise Violation(f"the marker {disk.applied} covers {offset}, which is not on disk")
 
 

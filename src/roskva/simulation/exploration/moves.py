@@ -82,7 +82,9 @@ class Moves:
         dead = [move for move in armed if move[0] in ("silence", "shard silence")]
         if dead:
             return dead
-        waiting = {move[1] for move in armed if move[0] == "client timer" and move[2] == "answer_by"}
+        waiting = {
+            move[1] for move in armed if move[0] == "client timer" and move[2] == "answer_by"
+        }
         return [
             move
             for move in armed

@@ -23,7 +23,6 @@ from roskva.core.effects import (
     LoadClient,
     Loaded,
     LoadObjects,
-    ObjectRow,
     Opened,
     Persist,
     Persisted,
@@ -242,7 +241,8 @@ class Matchers(Machines[Matcher]):
             case ("failed", id, _):
                 return Failed(id)
             case ("loaded", id, rows, _):
-                return Loaded(id, {key_of(index): ObjectRow(version) for index, version in rows})
+                found = {key_of(index): self.frames.messages[row] for index, row in rows}
+                return Loaded(id, found)
             case ("feed end", lineage, last, bits, _):
                 return FeedEnd(lineage, last, bits)
             case ("feed missing", lineage, last, bits, _):

@@ -3,6 +3,7 @@
 Every method changes the state it is given.
 """
 
+from roskva.core.effects import ObjectRow
 from roskva.simulation.exploration import judge
 from roskva.simulation.exploration.bounds import Bounds
 from roskva.simulation.exploration.disk import answer_of, carry_out, read_feed
@@ -21,6 +22,9 @@ class Shard:
         self.frames = Frames()
         self.matchers = Matchers(self.frames)
         self.rows = AllRows(self.frames)
+
+    def no_rows(self) -> list[int]:
+        return [self.frames.thing(ObjectRow())] * self.bounds.objects
 
     # Its links and machines.
 
@@ -116,8 +120,8 @@ class Shard:
 
     def _write(self, disk: Disk, operation: Words) -> None:
         for write in operation[3]:
-            carry_out(disk, write)
-        judge.marker(disk)
+            carry_out(disk, write, self.frames)
+        judge.marker(disk, [self.frames.messages[row].version for row in disk.objects])
 
     def fail(self, state: State) -> None:
         whose, _, id, _ = self.frames.messages[state.disk.operations.pop(0)]
@@ -184,6 +188,6 @@ class Shard:
             disk.feed_lineage += 1
             disk.feed, disk.feed_first = [], 1
         elif lost == "state":
-            disk.objects = [-1] * self.bounds.objects
+            disk.objects = self.no_rows()
             disk.epochs += 1
             disk.epoch, disk.lineage, disk.applied = disk.epochs, disk.feed_lineage, START

@@ -93,6 +93,7 @@ class Disk(msgspec.Struct, array_like=True):
     """What would survive a power cut, and the operations that would not."""
 
     objects: list[int]
+    """Object rows, by number."""
     epoch: int
     """0: there is no shard row."""
     lineage: int
