@@ -14,6 +14,7 @@ from rich.table import Table
 
 from roskva.cli.demo import demo as show_demo
 from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink
+from roskva.simulation.exploration import CONFIGURATIONS, Exploration, explore_all
 from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS, KINDS, Tape, tape_of
 from roskva.simulation.world import Report, World
 
@@ -217,4 +218,36 @@ def _mutants(json: bool) -> int:
 
 
 def _exhaustive(json: bool) -> int:
-    raise typer.BadParameter("not built yet")
+    with _bar("configurations") as bar:
+        task = bar.add_task("", total=len(CONFIGURATIONS), found="")
+        explorations = explore_all(CORES, lambda _: bar.update(task, advance=1))
+    if json:
+        sys.stdout.buffer.write(msgspec.json.encode(explorations) + b"\n")
+    else:
+        _print_explorations(explorations)
+    return 1 if any(exploration.violations for exploration in explorations) else 0
+
+
+def _print_explorations(explorations: list[Exploration]) -> None:
+    table = Table("bounds", "states", "transitions", "seconds", "violations")
+    for exploration in explorations:
+        bounds = exploration.bounds
+        table.add_row(
+            f"[bold]{bounds.name}[/]\n{bounds.described()}",
+            f"{exploration.states:,}",
+            f"{exploration.transitions:,}",
+            f"{exploration.seconds:.1f}",
+            str(len(exploration.violations)),
+        )
+    console.print(table)
+    states = sum(exploration.states for exploration in explorations)
+    transitions = sum(exploration.transitions for exploration in explorations)
+    console.print(
+        f"[bold]{states:,} states, {transitions:,} transitions[/], every frontier empty; "
+        "from every state everybody becomes fresh once the faults stop"
+    )
+    for exploration in explorations:
+        for found in exploration.violations:
+            console.print(f"[red]{exploration.bounds.name}: {found.text}[/]")
+            for step in found.trace:
+                console.print(f"  {step}")

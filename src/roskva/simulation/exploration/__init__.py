@@ -1,6 +1,41 @@
-"""Exhaustive exploration of small clusters, on the code that serves."""
+"""Exhaustive exploration: everything that may happen to a small cluster, on the code that serves.
+
+The machines are the classes of `roskva.core`, the messages are bytes of the real codec. Around them
+is a model of a network, a store and a feed, and of applications that look when told to. Breadth
+first, every order of events and every fault within the bounds is tried. Every state found is judged
+(`judge.py`), and from every one of them, with the faults stopped, everybody has to become fresh.
+
+**What is abstracted, and so not proved here** (the simulator covers these, by sampling):
+
+- *Time.* There are no durations, only armed timers. Short ones (a client's batch and reconnect)
+  may run out at any moment. Long ones run out when nothing else is left to do, in any order but
+  that a dead link is noticed before anything slower; one that runs out early is a fault, and
+  counted. Backoff, smear, rates and presence intervals are therefore absent, and a paused process
+  that wakes with stale timers appears only as early timers of others.
+- *Randomness.* Dice always show the middle; client ids, nonces and epochs count upwards. Tokens
+  are open: forgery, expiry and rejected tokens are not explored.
+- *Size.* No slices: everything fits one message and one turn. One shard.
+- *Order within a message* and of dictionaries: equal sets are equal states.
+- *Crash and restart are one step*, of a whole process; what it had sent on connections to clients
+  still arrives, what it had not yet received is lost.
+- *The store* carries out one operation at a time; the feed never fails to append.
+- Resets, sources, payloads, authorisation and MQTT are left out.
+- *Bounds*: so many publishes, operations and faults, and no more; what a configuration calls eager
+  is never overtaken (`configurations.py`).
+"""
 
 from roskva.simulation.exploration.bounds import Bounds
+from roskva.simulation.exploration.campaign import explore_all, explore_mutant
+from roskva.simulation.exploration.configurations import CONFIGURATIONS, HUNTING_GROUNDS
 from roskva.simulation.exploration.search import Exploration, Found, explore
 
-__all__ = ["Bounds", "Exploration", "Found", "explore"]
+__all__ = [
+    "CONFIGURATIONS",
+    "HUNTING_GROUNDS",
+    "Bounds",
+    "Exploration",
+    "Found",
+    "explore",
+    "explore_all",
+    "explore_mutant",
+]
