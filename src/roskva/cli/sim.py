@@ -242,10 +242,9 @@ def _print_explorations(explorations: list[Exploration]) -> None:
     console.print(table)
     states = sum(exploration.states for exploration in explorations)
     transitions = sum(exploration.transitions for exploration in explorations)
-    console.print(
-        f"[bold]{states:,} states, {transitions:,} transitions[/], every frontier empty; "
-        "from every state everybody becomes fresh once the faults stop"
-    )
+    console.print(f"[bold]{states:,} states, {transitions:,} transitions[/], every frontier empty")
+    if not any(exploration.violations for exploration in explorations):
+        console.print("from every state everybody becomes fresh once the faults stop")
     for exploration in explorations:
         for found in exploration.violations:
             console.print(f"[red]{exploration.bounds.name}: {found.text}[/]")
