@@ -205,11 +205,35 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """A connection whose client the channel itself has identified (MQTT)."""
+    """A connection whose client the channel itself has identified (MQTT).
+
+    `resume`: with the registrations it had. `keep`: they outlive the connection; otherwise its row
+    is deleted now, and nothing is written again.
+    """
 
     conn: Handle
     client: bytes
     application: str
+    resume: bool = True
+    keep: bool = True
+
+
+class Watching(msgspec.Struct, frozen=True):
+    """A connection that registers once and for its own lifetime (HTTP): it has no row.
+
+    `client` is random, and nobody else's.
+    """
+
+    conn: Handle
+    client: bytes
+    registered: Sequence[Registered]
+
+
+class Dismissed(msgspec.Struct, frozen=True):
+    """This session has to go; its client may come back after so many milliseconds."""
+
+    conn: Handle
+    not_before_ms: int
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -226,11 +250,12 @@ class Closed(msgspec.Struct, frozen=True):
 class Lagging(msgspec.Struct, frozen=True):
     """A connection is above its high-water mark, or full: broadcasts skip it from now on.
 
-    To be said in the very next step after the one whose effects filled it: what changed from that
-    one on is told when it has drained.
+    What changed from step `since` on is told when it has drained. A connection that does not say so
+    left out nothing before the step just done.
     """
 
     conn: Handle
+    since: int | None = None
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -252,6 +277,8 @@ class Broadcast(msgspec.Struct, frozen=True):
     message: ServerMessage
     sessions: "Collection[Session]"
     without: "Collection[Session]" = ()
+    step: int = 0
+    """In which the object changed: what a connection that leaves it out names in `Lagging`."""
 
 
 class Close(msgspec.Struct, frozen=True):
@@ -396,6 +423,8 @@ Event = (
     | FeedMissing
     | Opened
     | Attached
+    | Watching
+    | Dismissed
     | Received
     | Closed
     | Lagging

@@ -33,6 +33,7 @@ from roskva.core.effects import (
     Attached,
     Close,
     Closed,
+    Dismissed,
     Drained,
     DropLink,
     Effect,
@@ -47,6 +48,7 @@ from roskva.core.effects import (
     Send,
     SendLink,
     Tick,
+    Watching,
 )
 from roskva.core.freshness import NEVER, Due, due
 from roskva.core.interest import Interests, ShardLink
@@ -184,14 +186,19 @@ class Registrar:
             case Attached():
                 session = self._accept(event.conn, b"")
                 session.paced = True
+                session.resume, session.keep = event.resume, event.keep
                 self._open(session, event.client, event.application)
+            case Watching():
+                self._watch(event)
             case Closed():
                 self._end(self.conns.get(event.conn))
             case Lagging(conn=conn) if conn in self.conns:
-                self.telling.lagging(self.conns[conn])
+                self.telling.lagging(self.conns[conn], event.since)
             case Drained(conn=conn) if conn in self.conns:
                 self.telling.drained(self.conns[conn])
-            case Lagging() | Drained():
+            case Dismissed(conn=conn) if conn in self.conns:
+                self._dismiss(self.conns[conn], event.not_before_ms)
+            case Lagging() | Drained() | Dismissed():
                 pass
             case LinkUp(link=int() as shard):
                 self._link_up(shard)
@@ -206,6 +213,14 @@ class Registrar:
         session = self.conns[conn] = Session(conn, bits, self.now)
         self._visit_later(session, self.config.handshake_timeout)
         return session
+
+    def _watch(self, event: Watching) -> None:
+        session = self._accept(event.conn, b"")
+        session.client, session.keep, session.phase = event.client, False, Phase.OPEN
+        for cell in event.registered:
+            session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
+        self.outbox.emit(*self.interests.messages())
+        self.telling.walk(session)
 
     def _hello(self, session: Session, hello: Hello) -> None:
         if session.phase is not Phase.GREETING:
@@ -283,12 +298,18 @@ class Registrar:
             self.outbox.to(session).error = Failure(code)
             self.outbox.to(session).close = True
 
+    def _dismiss(self, session: Session, not_before_ms: int) -> None:
+        out = self.outbox.to(session)
+        out.not_before_ms = not_before_ms
+        out.error = Failure(Unavailable.code, "this server is stopping")
+        out.close = True
+
     def _end(self, session: Session | None) -> None:
         if session is None or self.conns.pop(session.conn, None) is None:
             return
         link = self.saving.owner(session)
         link.waiting.pop(session, None)
-        if session.phase is Phase.OPEN:
+        if session.phase is Phase.OPEN and session.number:
             del self.sessions[session.client, session.number]
             self.saving.flush_session(session)
             closed = CloseSession(session.client, session.number)

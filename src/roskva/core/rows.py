@@ -157,12 +157,14 @@ class Rows:
         superseded = holder is None or holder.session != session
         if holder is not None and not superseded and row is not None and row.session >= session:
             holder.session = session = self._next_session(row.session)
-        answers = _answers(opening.request, session, row)
+        kept = row is not None and opening.resume and opening.keep
+        answers = _answers(opening, session, row, kept)
         if superseded:
             answers.append(Superseded(client, session))
         elif holder is not None and row is not None:
-            holder.created = True
-            id = self._persist(link, answers, [PutClient(client, session, self._wall(now))])
+            holder.created = kept
+            head = PutClient(client, session, self._wall(now))
+            id = self._persist(link, answers, [head if kept else DropClient(client)])
             self.granting[id] = (client, session)
             return
         for answer in answers:
@@ -272,11 +274,14 @@ class Rows:
         return self.ids
 
 
-def _answers(request: int, session: int, row: ClientRow | None) -> list[FromShard]:
-    if row is None:
-        return [SessionOpened(request, session)]
+def _answers(
+    opening: OpenSession, session: int, row: ClientRow | None, kept: bool
+) -> list[FromShard]:
+    if row is None or not opening.resume:
+        return [SessionOpened(opening.request, session)]
     cells: list[Registered] = row.registered
     slices = [cells[i : i + MAX_LINK_PARTS] for i in range(0, len(cells), MAX_LINK_PARTS)] or [[]]
     return [
-        SessionOpened(request, session, True, part, more=part is not slices[-1]) for part in slices
+        SessionOpened(opening.request, session, kept, part, more=part is not slices[-1])
+        for part in slices
     ]

@@ -37,9 +37,12 @@ class Saving:
         if link.up:
             request = self._next_request()
             link.requests[request] = (session, ())
-            self.outbox.emit(SendLink(link.shard, OpenSession(request, session.client)))
+            opening = OpenSession(request, session.client, session.resume, session.keep)
+            self.outbox.emit(SendLink(link.shard, opening))
 
     def save(self, session: Session, keys: list[Key]) -> None:
+        if not session.keep:
+            return
         for i in range(0, len(keys), MAX_LINK_PARTS):
             self._save(session, keys[i : i + MAX_LINK_PARTS])
 
@@ -81,6 +84,8 @@ class Saving:
         session.registered[watched.key] = acked
         if acked[0] > watched.max_acked:
             watched.max_acked = acked[0]
+        if not session.keep:
+            return
         if session.dirty is None:
             session.dirty = [watched.key]
             self.dirty[session] = None

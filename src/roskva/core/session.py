@@ -54,6 +54,7 @@ class Session:
         "dirty",
         "hash_sum",
         "heard_at",
+        "keep",
         "lagged_in",
         "lagging",
         "nonce",
@@ -62,6 +63,7 @@ class Session:
         "paced",
         "phase",
         "registered",
+        "resume",
         "seen",
         "skipped",
         "sync_asked_at",
@@ -84,6 +86,10 @@ class Session:
         self.owner = 0
         """The shard that keeps this client's row."""
         self.created = False
+        self.resume = True
+        """With the registrations in its row."""
+        self.keep = True
+        """Its registrations are in a row, and outlive it."""
         self.nonce: bytes | None = None
         """Of the hello to be answered; None where the channel identified the client."""
         self.heard_at = now

@@ -76,7 +76,7 @@ class Telling:
         if watched.sessions:
             self.counters["broadcasts"] += 1
             message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
-            self.outbox.emit(Broadcast(message, watched.sessions, without))
+            self.outbox.emit(Broadcast(message, watched.sessions, without, watched.changed_in))
 
     def learn(self, link: ShardLink, known: list[Known]) -> None:
         for said in known:
@@ -119,18 +119,18 @@ class Telling:
                     behind.append(session)
                 elif told is Due.UNKNOWN:
                     astray.append(session)
-        self._tell(behind, _notification(watched))
-        self._tell(astray, Notification(key, None, known[1]))
+        self._tell(behind, _notification(watched), watched.changed_in)
+        self._tell(astray, Notification(key, None, known[1]), watched.changed_in)
         return len(watched.sessions) + 1
 
-    def _tell(self, sessions: list[Session], notification: Notification) -> None:
+    def _tell(self, sessions: list[Session], notification: Notification, step: int) -> None:
         if len(sessions) == 1:
             self.outbox.to(sessions[0]).notifications.append(notification)
             self.counters["notified"] += 1
         elif sessions:
             self.counters["broadcasts"] += 1
             message = ServerMessage(PROTOCOL, notifications=[notification])
-            self.outbox.emit(Broadcast(message, sessions))
+            self.outbox.emit(Broadcast(message, sessions, step=step))
 
     # Sessions.
 
@@ -183,10 +183,11 @@ class Telling:
             return True
         return session.skipped is not None and session.skipped.pop(watched.key, 1) is None
 
-    def lagging(self, session: Session) -> None:
+    def lagging(self, session: Session, since: int | None) -> None:
         session.lagging = True
-        if session.lagged_in is None:
-            session.lagged_in = self.interests.step - 1
+        step = self.interests.step - 1 if since is None else since
+        if session.lagged_in is None or step < session.lagged_in:
+            session.lagged_in = step
         self.counters["lagged"] += 1
 
     def drained(self, session: Session) -> None:

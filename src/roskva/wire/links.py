@@ -65,9 +65,13 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
     sum: int
 
 
-class OpenSession(msgspec.Struct, frozen=True, tag=True):
+class OpenSession(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """`resume` the registrations in the row; if they are not to be kept either, delete it."""
+
     request: int
     client: ClientId
+    resume: bool = True
+    keep: bool = True
 
 
 class WriteRow(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

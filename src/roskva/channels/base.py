@@ -1,0 +1,108 @@
+"""What channels and the node they belong to owe each other.
+
+A channel accepts connections and turns what arrives on them into events of the registrar core; the
+node carries out the core's effects by calling the connection back. The connection itself is the
+handle by which the core names it.
+
+A channel's duties, in order:
+
+1. One opening event (`Opened`, `Attached` or `Watching`) per connection, then its messages, then
+   one `Closed`, also if the core asked for the end.
+2. `send` and `broadcast` write at once, or not at all. A connection whose buffer is above
+   HIGH_WATER_BYTES says `Lagging`, and `Drained` when it is below again; what was written before
+   still goes out. One that leaves a notification out, because its peer takes no more for now, says
+   `Lagging` since the frame's step, or since 0 for what was sent to it alone.
+3. Nothing here waits: authorisation, publishing and reading are asked of the `Front`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from roskva.core.effects import Event
+from roskva.errors import RoskvaError
+from roskva.model import Key, Update
+from roskva.wire.messages import FromClient, ServerMessage
+
+HIGH_WATER_BYTES: Final = 8 * 1024
+LOW_WATER_BYTES: Final = 2 * 1024
+
+F = TypeVar("F")
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who somebody proved to be. Without keys everybody is nobody in particular."""
+
+    name: str = ""
+    app: str | None = None
+    """Whose objects it may name; None: any."""
+
+
+NOBODY: Final = Principal()
+
+
+class Frame:
+    """One message for many connections, encoded once in each form that somebody needs."""
+
+    __slots__ = ("_encoded", "message", "step")
+
+    def __init__(self, message: ServerMessage, step: int) -> None:
+        self.message = message
+        self.step = step
+        """Of the core: see `Lagging`."""
+        self._encoded: dict[Callable[[ServerMessage], object], object] = {}
+
+    def encoded(self, encode: Callable[[ServerMessage], F]) -> F:
+        found = self._encoded.get(encode)
+        if found is None:
+            found = self._encoded[encode] = encode(self.message)
+        return found  # type: ignore[return-value]  # it is what `encode` returned
+
+
+class Connection(ABC):
+    """A client's connection, as the core's effects reach it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def send(self, message: ServerMessage) -> None:
+        """What concerns this session alone."""
+
+    @abstractmethod
+    def broadcast(self, frame: Frame) -> None:
+        """Notifications that many sessions get alike."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Hang up, after what was sent."""
+
+
+class Front(Protocol):
+    """The node as a channel sees it."""
+
+    def step(self, event: Event) -> None:
+        """Hand an event to the registrar core and carry out what it asks for."""
+        ...
+
+    def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
+        """A client's message: its operations are authorised, then it is handed to the core."""
+        ...
+
+    def identify(self, app: str | None, user: str | None, secret: bytes | None) -> Principal:
+        """Who is it that connects? `Unauthorised` if nobody we let in."""
+        ...
+
+    async def publish(
+        self, principal: Principal, updates: Sequence[Update]
+    ) -> list[int | RoskvaError]:
+        """For each update the version under which it is durable, or why it is not.
+
+        An update without a version (NO_VERSION) asks for one to be assigned.
+        """
+        ...
+
+    async def reset(self, principal: Principal, key: Key) -> None:
+        """Forget the version of an object, and tell everybody to look again."""
+        ...
