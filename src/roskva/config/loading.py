@@ -1,0 +1,232 @@
+"""Settings from files, the environment and flags, checked.
+
+What is wrong is collected, and told all at once: each with the place it came from and what to do.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from roskva.config.sections import (
+    OFF,
+    SECTIONS,
+    AppConfig,
+    Config,
+    Conflict,
+    FeedConfig,
+    LimitsConfig,
+    NodeConfig,
+    Setting,
+    settings,
+)
+from roskva.errors import BadConfig, BadName
+from roskva.model import check_app
+
+
+class _Given(NamedTuple):
+    value: object
+    origin: str
+    from_text: bool = False
+    """A number may be written as text, as in the environment."""
+
+
+_Sections = dict[str, dict[str, _Given]]
+
+
+def load(
+    path: Path | None,
+    overrides: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Config:
+    """Everything in its order of precedence, or `BadConfig` with a line for each thing wrong.
+
+    `overrides` are the flags, by setting: `{"node.port": 7601, "defaults.versions": None}`; None
+    stands for a flag that was not given.
+    """
+    problems: list[str] = []
+    given: _Sections = {} if path is None else _from_file(path, problems)
+    for key, found in (*_from_environment(environment), *_from_flags(overrides or {})):
+        section, _, name = key.rpartition(".")
+        given.setdefault(section, {})[name] = found
+    values = {
+        section: _checked(SECTIONS[section.partition(".")[0]], section, keys, problems)
+        for section, keys in given.items()
+    }
+    if problems:
+        raise BadConfig("\n".join(problems))
+    try:
+        return _built(values)
+    except Conflict as conflict:
+        raise BadConfig(f"{_origin_of(conflict, given)}: {conflict}") from None
+
+
+def _origin_of(conflict: Conflict, given: _Sections) -> str:
+    """One of the settings is not at its default, or there would be no conflict."""
+    places = (key.rpartition(".") for key in conflict.keys)
+    return next(
+        given[section][name].origin for section, _, name in places if name in given.get(section, {})
+    )
+
+
+def _built(values: dict[str, dict[str, Any]]) -> Config:
+    defaults = AppConfig(**values.get("defaults", {}))
+    return Config(
+        node=NodeConfig(**values.get("node", {})),
+        defaults=defaults,
+        apps={
+            section.partition(".")[2]: msgspec.structs.replace(defaults, **keys)
+            for section, keys in values.items()
+            if section.startswith("apps.")
+        },
+        feed=FeedConfig(**values.get("feed", {})),
+        limits=LimitsConfig(**values.get("limits", {})),
+    )
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, _Given]]:
+    for setting in settings(NodeConfig):
+        variable = f"ROSKVA_{setting.key.upper()}"
+        if value := environment.get(variable):
+            yield f"node.{setting.key}", _Given(value, variable, from_text=True)
+
+
+def _from_flags(overrides: Mapping[str, object]) -> Iterator[tuple[str, _Given]]:
+    for key, value in overrides.items():
+        if value is not None:
+            flag = "--" + key.rpartition(".")[2].replace("_", "-")
+            yield key, _Given(value, flag, from_text=True)
+
+
+def _from_file(path: Path, problems: list[str]) -> _Sections:
+    text = _read(path)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        what, _, place = str(error).removesuffix(")").partition(" (at ")
+        line = re.match(r"line (\d+), ", place)
+        origin = f"{path}:{line[1]}" if line else str(path)
+        raise BadConfig(f"{origin}: this is not TOML: {what}, at {place}") from None
+    lines = _line_numbers(text)
+    given: _Sections = {}
+    for section, table in _tables(document):
+        origin = _origin(path, lines, section)
+        if sentence := _wrong_section(section, table):
+            problems.append(f"{origin}: {sentence}")
+            continue
+        given[section] = {
+            key: _Given(value, _origin(path, lines, f"{section}.{key}"))
+            for key, value in table.items()
+        }
+    return given
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadConfig(
+            f"{path} does not exist: name another file, or write one with `roskva config init`"
+        ) from None
+    except UnicodeDecodeError:
+        raise BadConfig(f"{path} is not UTF-8 text: is it the right file?") from None
+    except OSError as error:
+        raise BadConfig(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _tables(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for section, table in document.items():
+        if section == "apps" and isinstance(table, dict):
+            for name, app in table.items():
+                yield f"apps.{name}", app
+        else:
+            yield section, table
+
+
+def _wrong_section(section: str, table: object) -> str | None:
+    first, _, app = section.partition(".")
+    if first not in SECTIONS:
+        homes = [name for name, struct in SECTIONS.items() if section in _keys(struct)]
+        if homes and not isinstance(table, dict):
+            return f"{section} belongs under [{homes[0]}]"
+        return f"there is no section [{section}]; {_nearest(section, SECTIONS)}"
+    if not isinstance(table, dict):
+        example = f"apps.{app or 'NAME'}" if first == "apps" else section
+        return f"{section} is a section: write [{example}] on a line of its own"
+    if app:
+        try:
+            check_app(app)
+        except BadName as error:
+            return f"{error}: rename [{section}]"
+    return None
+
+
+def _checked(
+    struct: type[msgspec.Struct], section: str, given: dict[str, _Given], problems: list[str]
+) -> dict[str, Any]:
+    known = {setting.key: setting for setting in settings(struct)}
+    types = typing.get_type_hints(struct, include_extras=True)
+    values: dict[str, Any] = {}
+    for key, (value, origin, from_text) in given.items():
+        setting = known.get(key)
+        if setting is None:
+            problems.append(f"{origin}: {_unknown(key, section, known)}")
+            continue
+        if setting.may_be_off and value == OFF:
+            values[key] = None
+            continue
+        try:
+            values[key] = msgspec.convert(
+                value, types[key], strict=not from_text, dec_hook=lambda of, text: of(text)
+            )
+        except (msgspec.ValidationError, TypeError):
+            problems.append(f"{origin}: {key} must be {setting.expected}, not {_shown(value)}")
+    return values
+
+
+def _shown(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _unknown(key: str, section: str, known: Mapping[str, Setting]) -> str:
+    homes = [f"[{name}]" for name, struct in SECTIONS.items() if key in _keys(struct)]
+    if homes:
+        return f"{key} does not belong under [{section}]: move it to {' or '.join(homes)}"
+    return f"[{section}] has no key {key}; {_nearest(key, known)}"
+
+
+def _nearest(word: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"it may have: {', '.join(known)}"
+
+
+def _keys(struct: type[msgspec.Struct]) -> tuple[str, ...]:
+    return struct.__struct_fields__
+
+
+def _line_numbers(text: str) -> dict[str, int]:
+    """Where sections and keys stand, as far as it can be seen without parsing TOML again."""
+    found: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            section = re.sub(r"[\"'\s]", "", header[1])
+            found.setdefault(section, number)
+        elif key := re.match(r"\s*([\w.\-\"' ]+?)\s*=", line):
+            name = re.sub(r"[\"'\s]", "", key[1])
+            found.setdefault(f"{section}.{name}".lstrip("."), number)
+    return found
+
+
+def _origin(path: Path, lines: dict[str, int], key: str) -> str:
+    while key:
+        if key in lines:
+            return f"{path}:{lines[key]}"
+        key = key.rpartition(".")[0]
+    return str(path)
