@@ -18,7 +18,7 @@ from roskva.disk import RealDisk
 from roskva.feed.base import Marker
 from roskva.feed.log import Log, LogConfig
 from roskva.model import Update
-from roskva.server.shard import DataDirectory, OwnedShard
+from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 from roskva.wire.links import Registered

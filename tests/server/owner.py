@@ -6,7 +6,7 @@ python -m tests.server.owner DIRECTORY SHARD
 import sys
 from pathlib import Path
 
-from roskva.server.shard import DataDirectory
+from roskva.server.directory import DataDirectory
 
 if __name__ == "__main__":
     with DataDirectory.open_or_create(Path(sys.argv[1])).own(int(sys.argv[2])):

@@ -34,7 +34,7 @@ from roskva.server.backup import (
     read_manifest,
     restore,
 )
-from roskva.server.shard import DataDirectory, OwnedShard
+from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.store.rocksdb import RocksStore
 from roskva.store.worker import StoreWorker
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from roskva.cli.backup import register
 from roskva.server.backup import MANIFEST
-from roskva.server.shard import DataDirectory
+from roskva.server.directory import DataDirectory
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from roskva.feed.check import verify
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader
 from roskva.model import Update
-from roskva.server.shard import DataDirectory, OwnedShard
+from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.store import rows
 from roskva.store.base import Store
 from roskva.store.rocksdb import RocksStore

@@ -18,7 +18,7 @@ from roskva.feed.retention import Retention
 from roskva.feed.segment import RESERVED
 from roskva.model import NO_VERSION, Update
 from roskva.server.backup import back_up_stopped, restore
-from roskva.server.shard import DataDirectory
+from roskva.server.directory import DataDirectory
 from roskva.wire.links import (
     OpenSession,
     Registered,

@@ -38,7 +38,7 @@ async def busy(worker: StoreWorker) -> AsyncIterator[None]:
         loop.call_soon_threadsafe(entered.set)
         release.wait()
 
-    holding = asyncio.create_task(worker.run(hold))
+    holding = worker.run(hold)
     await entered.wait()
     yield
     await asyncio.sleep(0)  # tasks made meanwhile get as far as asking
@@ -60,11 +60,11 @@ def test_a_write_is_durable_when_it_returns_and_a_read_sees_it(store: Store) -> 
 
 def test_reads_see_the_writes_asked_for_before_them_and_no_later_ones(store: Store) -> None:
     async def scenario() -> None:
-        async with working(store) as worker, asyncio.TaskGroup() as tasks, busy(worker):
-            tasks.create_task(worker.write([put(b"row", 1)]))
-            first = tasks.create_task(worker.read_cells([(b"row", b"")]))
-            tasks.create_task(worker.write([put(b"row", 2)]))
-            second = tasks.create_task(worker.read_cells([(b"row", b"")]))
+        async with working(store) as worker, busy(worker):
+            worker.write([put(b"row", 1)])
+            first = worker.read_cells([(b"row", b"")])
+            worker.write([put(b"row", 2)])
+            second = worker.read_cells([(b"row", b"")])
         assert (first.result(), second.result()) == ([Cell(1, b"")], [Cell(2, b"")])
 
     asyncio.run(scenario())
@@ -91,12 +91,13 @@ def test_what_gathers_while_the_store_is_busy_shares_slices_and_one_sync() -> No
     async def scenario() -> None:
         store = RecordingStore()
         async with working(store) as worker:
-            async with asyncio.TaskGroup() as tasks, busy(worker):
-                for number in range(500):
-                    batch = [put(b"%d-%d" % (number, cell)) for cell in range(5)]
-                    tasks.create_task(worker.write(batch))
-                await asyncio.sleep(0)
+            async with busy(worker):
+                asked = [
+                    worker.write([put(b"%d-%d" % (number, cell)) for cell in range(5)])
+                    for number in range(500)
+                ]
                 assert worker.waiting == 2_500
+            await asyncio.gather(*asked)
             assert worker.waiting == 0
         assert [sum(store.slices), len(store.slices), store.syncs] == [2_500, 3, 1]
         assert max(store.slices) <= MAX_BATCH
@@ -112,7 +113,7 @@ def test_when_a_slice_fails_everything_after_it_in_the_group_fails_too() -> None
         async with working(store) as worker:
             async with busy(worker):
                 calls = [
-                    asyncio.create_task(worker.write(*batches))
+                    worker.write(*batches)
                     for batches in ([[put(b"before")]], [full, [put(b"marker")]], [[put(b"after")]])
                 ]
             before, torn, after = await asyncio.gather(*calls, return_exceptions=True)
@@ -133,7 +134,7 @@ def test_nobody_is_told_yes_when_the_sync_fails() -> None:
         store.failing_syncs = 1
         async with working(store) as worker:
             async with busy(worker):
-                calls = [asyncio.create_task(worker.write([put(b"%d" % n)])) for n in range(3)]
+                calls = [worker.write([put(b"%d" % n)]) for n in range(3)]
             answers = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(answer) for answer in answers] == [StorageUnavailable] * 3
             await worker.write([put(b"again")])
@@ -155,12 +156,11 @@ def test_above_the_bound_writes_are_refused_for_now() -> None:
     async def scenario() -> None:
         batch = [put(b"%d" % cell) for cell in range(1_000)]
         async with working(MemoryStore()) as worker:
-            async with asyncio.TaskGroup() as tasks, busy(worker):
-                for _ in range(MAX_WAITING // 1_000 + 1):
-                    tasks.create_task(worker.write(batch))
-                await asyncio.sleep(0)
+            async with busy(worker):
+                asked = [worker.write(batch) for _ in range(MAX_WAITING // 1_000 + 1)]
                 with pytest.raises(Overloaded):
-                    await worker.write(batch)
+                    worker.write(batch)
+            await asyncio.gather(*asked)
             await worker.write(batch)
 
     asyncio.run(scenario())
@@ -169,9 +169,9 @@ def test_above_the_bound_writes_are_refused_for_now() -> None:
 def test_a_caller_who_gives_up_disturbs_nobody() -> None:
     async def scenario() -> None:
         async with working(MemoryStore()) as worker:
-            async with asyncio.TaskGroup() as tasks, busy(worker):
-                gone = tasks.create_task(worker.write([put(b"gone")]))
-                tasks.create_task(worker.write([put(b"stays")]))
+            async with busy(worker):
+                gone = worker.write([put(b"gone")])
+                worker.write([put(b"stays")])
                 await asyncio.sleep(0)
                 gone.cancel()
             assert await worker.read([b"gone", b"stays"]) == [HERE, HERE]
@@ -242,7 +242,7 @@ def test_closing_finishes_what_was_asked_for_and_refuses_the_rest() -> None:
     async def scenario() -> None:
         store = MemoryStore()
         worker = StoreWorker(store, "closing store")
-        write = asyncio.create_task(worker.write([put(b"a")]))
+        write = worker.write([put(b"a")])
         await asyncio.sleep(0)
         await worker.close()
         await worker.close()

@@ -14,7 +14,7 @@ from roskva.errors import BadInput, Damaged, RoskvaError
 from roskva.feed.base import Locked
 from roskva.server.backup import RestoredShard, back_up_stopped, read_manifest
 from roskva.server.backup import restore as restore_backup
-from roskva.server.shard import DataDirectory
+from roskva.server.directory import DataDirectory
 
 DAMAGED = 1
 BAD_INPUT = 2

@@ -36,7 +36,7 @@ from roskva.feed.record import MARKERS, write_record
 from roskva.feed.record import META as FEED_META
 from roskva.feed.segment import parse_name
 from roskva.feed.skip import SKIP, skip_ahead, skip_in
-from roskva.server.shard import FORMAT, META, DataDirectory, DataMeta, OwnedShard
+from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, OwnedShard
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 

@@ -8,6 +8,7 @@
                                 r ‖ key  session     acked, epoch (one per registration)
     s                           e        0           epoch, lineage, applied
                                 b        boot        —
+                                a        limit       — (versions assigned so far are below it)
 
 - The version of an object *is* its timestamp: the store itself lets no older one in. A reset starts
   the row anew. Its mark has a cell of its own, so that whoever writes a version need not know it.
@@ -60,6 +61,7 @@ _SEEN: Final = b"s"
 _REGISTERED: Final = b"r"
 _EPOCH: Final = b"e"
 _BOOT: Final = b"b"
+_ASSIGNED: Final = b"a"
 
 _HASH_BYTES: Final = 4
 _HASHES: Final = 1 << (8 * _HASH_BYTES)
@@ -168,6 +170,11 @@ def put_boot(boot: int) -> Put:
     return Put(SHARD_ROW, _BOOT, boot, b"")
 
 
+def put_assigned(limit: int) -> Put:
+    """Versions that the shard assigns stay below `limit` until it is raised."""
+    return Put(SHARD_ROW, _ASSIGNED, limit, b"")
+
+
 def _put_object(write: PutObject) -> list[Operation]:
     key, row = object_key(write.key), write.row
     operations: list[Operation] = []
@@ -243,3 +250,7 @@ def shard_row(cells: Row) -> PutShard | None:
 
 def boot_of(cells: Row) -> int:
     return cells[_BOOT].timestamp if _BOOT in cells else 0
+
+
+def assigned_of(cells: Row) -> int:
+    return cells[_ASSIGNED].timestamp if _ASSIGNED in cells else 0

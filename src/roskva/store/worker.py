@@ -85,21 +85,22 @@ class StoreWorker:
         """Operations that are not durable yet."""
         return self._waiting
 
-    async def write(self, *batches: Batch) -> None:
-        """Durable when this returns: each batch atomic, and none without those before it."""
+    def write(self, *batches: Batch) -> "asyncio.Future[None]":
+        """Durable when this is done: each batch atomic, and none without those before it."""
         for batch in batches:
             check_batch(batch)
         if self._waiting > MAX_WAITING:
             raise Overloaded(f"{self._waiting} operations wait for the disk already")
         job = _Job(self._loop.create_future(), batches)
+        self._submit(job)
         self._waiting += job.size
-        await self._submit(job)
+        return job.future
 
-    async def read(self, rows: Sequence[bytes]) -> list[Row]:
-        return await self.run(lambda store: [store.read(row) for row in rows])
+    def read(self, rows: Sequence[bytes]) -> "asyncio.Future[list[Row]]":
+        return self.run(lambda store: [store.read(row) for row in rows])
 
-    async def read_cells(self, names: Sequence[CellName]) -> list[Cell | None]:
-        return await self.run(lambda store: store.read_cells(names))
+    def read_cells(self, names: Sequence[CellName]) -> "asyncio.Future[list[Cell | None]]":
+        return self.run(lambda store: store.read_cells(names))
 
     async def scan(
         self, start: bytes = b"", end: bytes | None = None
@@ -110,14 +111,14 @@ class StoreWorker:
             for row in page:
                 yield row
 
-    async def checkpoint(self, directory: Path) -> None:
-        await self.run(lambda store: store.checkpoint(directory))
+    def checkpoint(self, directory: Path) -> "asyncio.Future[None]":
+        return self.run(lambda store: store.checkpoint(directory))
 
-    async def run(self, call: Callable[[Store], _T]) -> _T:
+    def run(self, call: Callable[[Store], _T]) -> "asyncio.Future[_T]":
         """Anything else that needs the store, on its thread, in its turn."""
         job = _Job(self._loop.create_future(), call=call)
-        await self._submit(job)
-        return job.result  # type: ignore[return-value]  # it is what `call` returned
+        self._submit(job)
+        return job.future
 
     async def close(self) -> None:
         """Finish what was asked for, then close the store."""
@@ -130,11 +131,10 @@ class StoreWorker:
         await closed.future
         self._thread.join()
 
-    async def _submit(self, job: _Job) -> None:
+    def _submit(self, job: _Job) -> None:
         if self._closing:
             raise StorageUnavailable("this store is closed")
         self._jobs.put(job)
-        await job.future
 
     def _answer(self, jobs: Sequence[_Job]) -> None:
         """On the loop."""
@@ -143,7 +143,7 @@ class StoreWorker:
             if job.future.cancelled():
                 continue
             if job.error is None:
-                job.future.set_result(None)
+                job.future.set_result(job.result)
             else:
                 job.future.set_exception(job.error)
 

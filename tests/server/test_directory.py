@@ -15,7 +15,7 @@ from roskva.disk import RealDisk
 from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Locked
 from roskva.feed.record import write_record
-from roskva.server.shard import FORMAT, DataDirectory
+from roskva.server.directory import FORMAT, DataDirectory
 from roskva.store.base import Put
 from roskva.store.rocksdb import RocksStore
 

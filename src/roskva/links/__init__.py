@@ -1,0 +1,1 @@
+"""Streams between Roskva's own processes."""

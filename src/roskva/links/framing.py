@@ -1,0 +1,69 @@
+"""Frames on a stream: four bytes of length, then so many bytes.
+
+A stream that announces more than a frame may hold is closed: its other end is none of ours.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from roskva.wire.links import MAX_LINK_FRAME_BYTES
+
+_LENGTH_BYTES: Final = 4
+MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
+"""A process that lets so much lie does not read any more: the link is dropped, and opened anew when
+it does."""
+
+
+class Framed(asyncio.Protocol):
+    def __init__(
+        self,
+        opened: Callable[["Framed"], None],
+        received: Callable[["Framed", bytes], None],
+        lost: Callable[["Framed"], None],
+    ) -> None:
+        self._opened = opened
+        self._received = received
+        self._lost = lost
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def send(self, frame: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(len(frame).to_bytes(_LENGTH_BYTES) + frame)
+        if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            transport.abort()
+
+    def drop(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while len(buffer) - start >= _LENGTH_BYTES:
+            begin = start + _LENGTH_BYTES
+            length = int.from_bytes(buffer[start:begin])
+            if length > MAX_LINK_FRAME_BYTES:
+                self.drop()
+                return
+            if len(buffer) - begin < length:
+                break
+            start = begin + length
+            self._received(self, bytes(buffer[begin:start]))
+        if start:
+            del buffer[:start]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._lost(self)
