@@ -171,9 +171,9 @@ def test_a_caller_who_gives_up_disturbs_nobody() -> None:
         async with working(MemoryStore()) as worker:
             async with busy(worker):
                 gone = worker.write([put(b"gone")])
-                worker.write([put(b"stays")])
-                await asyncio.sleep(0)
+                stays = worker.write([put(b"stays")])
                 gone.cancel()
+            await stays
             assert await worker.read([b"gone", b"stays"]) == [HERE, HERE]
             assert worker.waiting == 0
 

@@ -111,8 +111,8 @@ class StoreWorker:
             for row in page:
                 yield row
 
-    def checkpoint(self, directory: Path) -> "asyncio.Future[None]":
-        return self.run(lambda store: store.checkpoint(directory))
+    async def checkpoint(self, directory: Path) -> None:
+        await self.run(lambda store: store.checkpoint(directory))
 
     def run(self, call: Callable[[Store], _T]) -> "asyncio.Future[_T]":
         """Anything else that needs the store, on its thread, in its turn."""
