@@ -341,29 +341,34 @@ class SaveIdentity(msgspec.Struct, frozen=True):
     identity: bytes | None
 
 
-class Notify(msgspec.Struct, frozen=True):
+class AboutObject(msgspec.Struct, frozen=True):
+    object: Key
+
+    @property
+    def name(self) -> str:
+        """As the application spelt it: without the app."""
+        return self.object.partition("/")[2]
+
+
+class Notify(AboutObject, frozen=True):
     """The object stands at this version."""
 
-    object: Key
     version: int
     epoch: int
     payload: bytes | None = None
 
 
-class NotifyUnknown(msgspec.Struct, frozen=True):
+class NotifyUnknown(AboutObject, frozen=True):
     """The object may have changed: go and look."""
 
-    object: Key
     epoch: int
 
 
-class RegistrationStatus(msgspec.Struct, frozen=True):
-    object: Key
+class RegistrationStatus(AboutObject, frozen=True):
     registered: bool
 
 
-class RegistrationFailure(msgspec.Struct, frozen=True):
-    object: Key
+class RegistrationFailure(AboutObject, frozen=True):
     transient: bool
     code: str
 
