@@ -98,7 +98,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One app. What an app does not set is taken from `[defaults]`."""
+    """How apps behave. What the table of an app does not set is taken from `[defaults]`."""
 
     versions: Annotated[
         Literal["app", "assigned"],
@@ -115,7 +115,7 @@ class AppConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Tell clients as soon as an update is durable. Without it they are told "
-            "when the feed is next read, which is later and cheaper for bulk loads."
+            "when the feed is next read, which is later."
         ),
     ] = True
 
@@ -180,7 +180,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     max_frame_bytes: Annotated[
         int,
-        Meta(ge=4096, le=MAX_FRAME_BYTES, description="A message from or to a client."),
+        Meta(ge=4096, le=MAX_FRAME_BYTES, description="A message from a client, on any channel."),
     ] = MAX_FRAME_BYTES
     max_registrations: Annotated[
         int, Meta(ge=1, le=10_000_000, description="Objects that one client may register for.")

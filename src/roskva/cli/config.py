@@ -1,0 +1,82 @@
+"""`roskva config`: write a file of settings, and check one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from roskva.cli.config_text import template
+from roskva.cli.outcome import sentences
+from roskva.config import OFF, SECTIONS, Config, load, settings
+from roskva.errors import BadConfig
+
+FILE = "roskva.toml"
+
+app = typer.Typer(
+    help="Write a file of settings, and check one.",
+    epilog="Exit codes: 0 done, 2 bad usage or configuration.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of settings.")]
+
+
+def register(main: typer.Typer) -> None:
+    main.add_typer(app, name="config")
+
+
+@app.command(epilog="Example: roskva config init && roskva config check")
+def init(
+    file: FileArgument = Path(FILE),
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+) -> None:
+    """Write every setting with its default and what it means, as comments."""
+    with sentences():
+        try:
+            with file.open("w" if force else "x", encoding="utf-8") as new:
+                new.write(template())
+        except FileExistsError:
+            raise BadConfig(f"{file} exists: name another file, or say --force") from None
+        except OSError as error:
+            raise BadConfig(f"{file} cannot be written: {error.strerror}") from None
+    print(f"{file} is written. Use it with: roskva serve --config {file}")
+
+
+@app.command(epilog="Examples: roskva config check\n\nroskva config check site.toml --json")
+def check(
+    file: FileArgument = Path(FILE),
+    json: Annotated[bool, typer.Option("--json", help="Print the settings as JSON.")] = False,
+) -> None:
+    """Load a file as the node would, and say what holds, or everything that is wrong with it."""
+    with sentences():
+        config = load(file)
+    if json:
+        print(msgspec.json.encode(config, enc_hook=str).decode())
+    else:
+        show(config)
+        print(f"{file} is fine.")
+
+
+def show(config: Config) -> None:
+    table = Table("setting", "value", "", box=None, header_style="dim")
+    for section, struct in sections_of(config):
+        for setting in settings(type(struct)):
+            value = getattr(struct, setting.key)
+            changed = "" if value == setting.default else "set"
+            table.add_row(f"{section}.{setting.key}", shown(value, setting.may_be_off), changed)
+    Console().print(table)
+
+
+def sections_of(config: Config) -> list[tuple[str, msgspec.Struct]]:
+    plain = [(name, getattr(config, name)) for name in SECTIONS if name != "apps"]
+    return plain + [(f"apps.{name}", app) for name, app in config.apps.items()]
+
+
+def shown(value: object, may_be_off: bool) -> str:
+    if value is None:
+        return OFF if may_be_off else "not set"
+    return f"{value:,}" if type(value) is int and value > 65535 else str(value).strip()

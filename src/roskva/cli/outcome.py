@@ -1,0 +1,49 @@
+"""How commands end: exit codes for scripts, one sentence for people."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import typer
+
+from roskva.errors import BadInput, RoskvaError
+
+OK: Final = 0
+FAILED: Final = 1
+BAD_USAGE: Final = 2
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, 1 what was asked for failed, 2 bad usage or configuration, 3 no node "
+    "answers or it asks to try again later, 130 interrupted."
+)
+
+
+class NodeRefused(RoskvaError):
+    """The node answered, and the answer is no. Its reason is not about how we were called."""
+
+    code = "refused"
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Errors as a line on stderr and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except RoskvaError as error:
+        complain(str(error))
+        raise typer.Exit(exit_code(error)) from None
+
+
+def complain(sentences: str) -> None:
+    for sentence in sentences.splitlines():
+        typer.echo(f"roskva: {sentence}", err=True)
+
+
+def exit_code(error: RoskvaError) -> int:
+    if error.retriable:
+        return UNREACHABLE
+    return BAD_USAGE if isinstance(error, BadInput) else FAILED
