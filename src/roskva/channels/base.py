@@ -94,6 +94,10 @@ class Front(Protocol):
         """Who is it that connects? `Unauthorised` if nobody we let in."""
         ...
 
+    def assigns_versions(self, app: str) -> bool:
+        """Whether versions of this app's objects are assigned here, or chosen by publishers."""
+        ...
+
     async def publish(
         self, principal: Principal, updates: Sequence[Update]
     ) -> list[int | RoskvaError]:
