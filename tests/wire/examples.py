@@ -6,7 +6,7 @@ from. A name never changes its meaning: add, do not edit.
 
 from typing import Final
 
-from roskva.model import MAX_VERSION, object_epoch
+from roskva.model import MAX_VERSION, Update, object_epoch
 from roskva.wire import links
 from roskva.wire.links import FromShard, ToShard
 from roskva.wire.messages import (
@@ -204,7 +204,17 @@ TO_SHARD: Final[dict[str, ToShard]] = {
     "write acks, unanswered": links.WriteRow(
         0, CLIENT_ID, SESSION, [links.Registered("contacts/alice", MAX_VERSION, RESET_EPOCH)]
     ),
+    "open session, forgetting the row": links.OpenSession(20, CLIENT_ID, False, False),
     "close session": links.CloseSession(CLIENT_ID, SESSION),
+    "publish": links.Publish(
+        21,
+        [
+            Update("contacts/alice", 43, "phone-1", b"payload", 1_700_000_000_000_000),
+            Update("contacts/bob", -1),
+            Update("contacts/carol", 7, reset=True),
+        ],
+    ),
+    "ask": links.Ask("status"),
 }
 
 FROM_SHARD: Final[dict[str, FromShard]] = {
@@ -234,4 +244,7 @@ FROM_SHARD: Final[dict[str, FromShard]] = {
     "row written": links.RowWritten(18),
     "row refused": links.RowRefused(CLIENT_ID, SESSION, "fenced"),
     "superseded": links.Superseded(CLIENT_ID, SESSION),
+    "published": links.Published(21, [43, MAX_VERSION, 7]),
+    "not published": links.NotPublished(21, "storage_unavailable", "no space left"),
+    "told": links.Told(b"{}"),
 }

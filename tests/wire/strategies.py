@@ -122,6 +122,8 @@ def _values(type_: inspect.Type) -> st.SearchStrategy[Any]:
             return st.binary(min_size=shortest, max_size=min(longest or LONG, shortest + LONG))
         case inspect.StrType(max_length=longest):
             return TEXT.filter(lambda text: longest is None or len(text) <= longest)
+        case inspect.LiteralType(values=allowed):
+            return st.sampled_from(allowed)
         case inspect.ListType(item_type=item):
             return st.lists(_values(item), max_size=MANY)
         case inspect.UnionType(types=types):

@@ -7,12 +7,12 @@ its unanswered row requests, and learns the current versions anew.
 These messages stay between Roskva's own processes; "no version" is −1 here.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from roskva.model import Key
+from roskva.model import Key, Update
 from roskva.wire.messages import ClientId
 
 LINK_PROTOCOL: Final = "1.0"
@@ -91,6 +91,19 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True):
     session: int
 
 
+class Publish(msgspec.Struct, frozen=True, tag=True):
+    """Updates of this shard's objects, admitted already; −1 asks for a version."""
+
+    request: int
+    updates: list[Update]
+
+
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    """Instead of a link's hello, to any process of a node: one question, one answer."""
+
+    what: Literal["status"]
+
+
 # From the shard.
 
 
@@ -149,7 +162,26 @@ class Superseded(msgspec.Struct, frozen=True, tag=True):
     session: int
 
 
-ToShard = LinkHello | Interest | Ping | OpenSession | WriteRow | CloseSession
+class Published(msgspec.Struct, frozen=True, tag=True):
+    """They are durable, under these versions."""
+
+    request: int
+    versions: list[int]
+
+
+class NotPublished(msgspec.Struct, frozen=True, tag=True):
+    """None of them counts as published."""
+
+    request: int
+    code: str
+    text: str
+
+
+class Told(msgspec.Struct, frozen=True, tag=True):
+    json: bytes
+
+
+ToShard = LinkHello | Interest | Ping | OpenSession | WriteRow | CloseSession | Publish | Ask
 FromShard = (
     Welcome
     | LinkRefused
@@ -160,4 +192,7 @@ FromShard = (
     | RowWritten
     | RowRefused
     | Superseded
+    | Published
+    | NotPublished
+    | Told
 )
