@@ -1,0 +1,267 @@
+"""`roskva publish` and `roskva reset`."""
+
+import base64
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from roskva.cli.node import DEFAULT_URL, Failure, NodeApi, Published, UrlOption, error_of
+from roskva.cli.outcome import EXIT_CODES, FAILED, complain, sentences
+from roskva.errors import BadInput, Unavailable
+from roskva.model import MAX_VERSION, ObjectId, parse_key
+
+STDIN: Final = "-"
+_BATCH_UPDATES: Final = 1000
+_READ_BYTES: Final = 1 << 16
+_MAX_LINE_BYTES: Final = 1 << 16
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per update.")]
+
+
+class Update(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """As the node takes it, and as a line of JSON on stdin."""
+
+    app: str
+    name: str
+    version: int | str | None = None
+    source: str | None = None
+    payload: str | None = None
+    """In base64; `text` is for payloads that are text."""
+    text: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.app}/{self.name}"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples: roskva publish contacts/alice 42\n\n"
+        "roskva publish home/temp --payload 21.5\n\n"
+        'psql -Atc "select \'contacts/\' || id, version from people" -F " " | roskva publish -\n\n'
+        f"{EXIT_CODES}"
+    )(publish)
+    app.command(epilog=f"Example: roskva reset contacts/alice\n\n{EXIT_CODES}")(reset)
+
+
+def publish(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="APP/NAME",
+            help="What has changed. With - updates are read from stdin: 'app/name version' or a "
+            "JSON object per line.",
+            show_default=False,
+        ),
+    ],
+    version: Annotated[
+        int | None,
+        typer.Argument(
+            min=0,
+            max=MAX_VERSION,
+            help="Its version now. Without one, it is assigned if the app is set to that.",
+            show_default=False,
+        ),
+    ] = None,
+    payload: Annotated[
+        str | None, typer.Option(help="The new value, as text.", show_default=False)
+    ] = None,
+    payload_file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="The new value, from a file.", show_default=False
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="The application id of the client that made the change; it is not told.",
+            show_default=False,
+        ),
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Say that an object has a new version; done when the node has it safely on its disk."""
+    with sentences(), NodeApi(url) as node:
+        if payload is not None and payload_file is not None:
+            raise BadInput("--payload and --payload-file are two ways to say one thing: choose one")
+        if target == STDIN:
+            if any(given is not None for given in (version, payload, payload_file, source)):
+                raise BadInput("with - every line says its own version, payload and source")
+            if publish_lines(node, sys.stdin.buffer, json):
+                raise typer.Exit(FAILED)
+        else:
+            data = payload_file.read_bytes() if payload_file else None
+            update = update_of(parse_key(target), version, source, payload, data)
+            publish_one(node, update, json)
+
+
+def reset(
+    target: Annotated[str, typer.Argument(metavar="APP/NAME", show_default=False)],
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Forget the version of an object: its clients are told to look again.
+
+    The way out after a version was published that is too high, or after your backend went back to
+    an older state: from then on lower versions count again.
+    """
+    with sentences(), NodeApi(url) as node:
+        found = parse_key(target)
+        node.reset(found)
+    print(msgspec.json.encode({"object": found.key}).decode() if json else f"{found} is reset")
+
+
+def update_of(
+    target: ObjectId,
+    version: int | None,
+    source: str | None,
+    text: str | None,
+    data: bytes | None,
+) -> Update:
+    encoded = None if data is None else base64.b64encode(data).decode()
+    return Update(target.app, target.name, version, source, encoded, text)
+
+
+def publish_one(node: NodeApi, update: Update, json: bool) -> None:
+    [result] = node.publish([update])
+    if json:
+        print_result(result, object=update.key)
+    if result.error is not None:
+        raise error_of(result.error)
+    if not json:
+        print(f"{update.key} is at version {result.version}")
+
+
+def publish_lines(node: NodeApi, stdin: BinaryIO, json: bool) -> bool:
+    """Whether some were refused. Lines are sent as they come, in batches of what has come."""
+    tally = Tally(json)
+    with progress_bar() as bar:
+        task = bar.add_task("publishing", total=size_of(stdin), accepted=0)
+        for lines in numbered_lines(stdin):
+            batch = tally.parsed(lines)
+            try:
+                if batch:
+                    tally.take(batch, node.publish([update for _, update in batch]))
+            except Unavailable:
+                complain(f"{tally.accepted:,} accepted; go on with line {tally.next_line}")
+                raise
+            sent = sum(len(line) + 1 for _, line in lines)
+            bar.update(task, advance=sent, accepted=f"{tally.accepted:,}")
+    if not json:
+        print(f"{tally.accepted:,} accepted, {tally.refused:,} refused")
+    return tally.refused > 0
+
+
+class Tally:
+    """What became of the lines so far. A line that is refused does not hold up the others."""
+
+    def __init__(self, json: bool) -> None:
+        self.accepted = 0
+        self.refused = 0
+        self.next_line = 1
+        """The first that is neither accepted nor refused."""
+        self._json = json
+
+    def parsed(self, lines: Iterable[tuple[int, bytes]]) -> list[tuple[int, Update]]:
+        batch = []
+        for number, line in lines:
+            try:
+                if (update := parse_line(line)) is not None:
+                    batch.append((number, update))
+            except BadInput as error:
+                self._refuse(number, Published(error=Failure(error.code, str(error))))
+        return batch
+
+    def take(self, batch: list[tuple[int, Update]], results: list[Published]) -> None:
+        """Stops where the node asks to try again: the lines of an object must keep their order."""
+        for (number, update), result in zip(batch, results, strict=True):
+            self.next_line = number
+            if result.error is None:
+                self.accepted += 1
+                if self._json:
+                    print_result(result, line=number, object=update.key)
+            elif result.error.retriable:
+                raise error_of(result.error)
+            else:
+                self._refuse(number, result, object=update.key)
+            self.next_line = number + 1
+
+    def _refuse(self, number: int, result: Published, **about: str) -> None:
+        self.refused += 1
+        if self._json:
+            print_result(result, line=number, **about)
+        elif result.error is not None:
+            complain(f"line {number}: {error_of(result.error)}")
+
+
+def numbered_lines(stdin: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
+    """What has come, in whole lines, as many as a node takes at once."""
+    rest = b""
+    number = 1
+    while True:
+        arrived = stdin.read1(_READ_BYTES)  # type: ignore[attr-defined]  # stdin is buffered
+        *whole, rest = (rest + arrived).split(b"\n") if arrived else (rest, b"")
+        for first in range(0, len(whole), _BATCH_UPDATES):
+            yield list(enumerate(whole[first : first + _BATCH_UPDATES], number + first))
+        number += len(whole)
+        if len(rest) > _MAX_LINE_BYTES:
+            raise BadInput(f"line {number} is longer than {_MAX_LINE_BYTES:,} bytes")
+        if not arrived:
+            return
+
+
+def parse_line(line: bytes) -> Update | None:
+    """`app/name version`, `app/name`, or JSON; None for an empty line."""
+    try:
+        text = line.decode().strip()
+    except UnicodeDecodeError:
+        raise BadInput("this is not UTF-8") from None
+    if not text:
+        return None
+    if text.startswith("{"):
+        try:
+            update = msgspec.json.decode(text, type=Update)
+        except msgspec.DecodeError as error:
+            raise BadInput(f"this is not JSON of an update: {error}") from None
+        parse_key(update.key)
+        return update
+    before, _, last = text.rpartition(" ")
+    numbered = bool(before) and last.isdecimal() and last.isascii()
+    target = parse_key(before.rstrip() if numbered else text)
+    return Update(target.app, target.name, int(last) if numbered else None)
+
+
+def print_result(result: Published, **about: object) -> None:
+    print(msgspec.json.encode({**about, **msgspec.to_builtins(result)}).decode(), flush=True)
+
+
+def size_of(stdin: BinaryIO) -> int | None:
+    try:
+        about = os.fstat(stdin.fileno())
+    except (OSError, ValueError):
+        return None
+    return about.st_size if stat.S_ISREG(about.st_mode) else None
+
+
+def progress_bar() -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[accepted]} accepted"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

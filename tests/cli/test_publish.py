@@ -1,0 +1,194 @@
+"""`roskva publish` and `roskva reset`, over the HTTP API."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.cli.fake_node import Answer, FakeNode
+from typer.testing import CliRunner, Result
+
+from roskva.cli import publish
+
+app = typer.Typer()
+publish.register(app)
+
+
+def run(*words: str, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(app, words, input=stdin)
+
+
+def lines_of(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_an_update_is_published(node: FakeNode) -> None:
+    result = run("publish", "contacts/alice", "42", "--url", node.url)
+    assert (result.exit_code, result.stdout) == (0, "contacts/alice is at version 42\n")
+    assert node.requests == [
+        ("POST", "/v1/publish", [{"app": "contacts", "name": "alice", "version": 42}])
+    ]
+
+
+def test_a_version_may_be_assigned(node: FakeNode) -> None:
+    result = run("publish", "home/kitchen/temp", "--payload", "21.5", "--url", node.url, "--json")
+    assert lines_of(result) == [{"object": "home/kitchen/temp", "version": "7"}]
+    assert node.requests[0][2] == [{"app": "home", "name": "kitchen/temp", "text": "21.5"}]
+
+
+def test_a_payload_from_a_file_and_a_source(node: FakeNode, tmp_path: Path) -> None:
+    (tmp_path / "value").write_bytes(b"\xff\x00")
+    words = ("--payload-file", str(tmp_path / "value"), "--source", "tab-1", "--url", node.url)
+    assert run("publish", "a/b", "1", *words).exit_code == 0
+    assert node.requests[0][2] == [
+        {"app": "a", "name": "b", "version": 1, "source": "tab-1", "payload": "/wA="}
+    ]
+
+
+def test_the_url_may_come_from_the_environment(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROSKVA_URL", node.url + "/")
+    assert run("publish", "a/b", "1").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("publish", "alice", "1"),
+        ("publish", "A/alice", "1"),
+        ("publish", "a/b", "-1"),
+        ("publish", "a/b", "9223372036854775808"),
+        ("publish", "a/b", "1", "--payload", "x", "--payload-file", __file__),
+        ("publish", "a/b", "1", "--payload-file", "nowhere"),
+        ("publish", "-", "1"),
+        ("publish", "a/b", "1", "--url", "localhost:7600"),
+        ("publish", "a/b", "1", "--url", "http://[::"),
+        ("reset", "alice"),
+    ],
+)
+def test_bad_usage_is_exit_code_2(words: tuple[str, ...], node: FakeNode) -> None:
+    url = () if "--url" in words else ("--url", node.url)
+    assert run(*words, *url).exit_code == 2
+    assert node.requests == []
+
+
+def test_a_refusal_is_exit_code_1(node: FakeNode, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 2000)
+    words = ("publish", "a/b", "1", "--payload-file", str(tmp_path / "large"), "--url", node.url)
+    result = run(*words)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "roskva: payload above 1024 bytes (too_large)\n"
+    as_json = run(*words, "--json")
+    assert as_json.exit_code == 1
+    assert lines_of(as_json)[0]["error"]["code"] == "too_large"
+
+
+def test_nobody_there_is_exit_code_3(nobody: str) -> None:
+    for words in (("publish", "a/b", "1"), ("reset", "a/b")):
+        result = run(*words, "--url", nobody)
+        assert result.exit_code == 3
+        assert f"no node answers at {nobody}" in result.stderr
+        assert "roskva serve" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "exit_code"),
+    [
+        ((503, {"error": {"code": "unavailable", "text": "stopping", "retriable": True}}), 3),
+        (
+            (503, {"results": [{"error": {"code": "overloaded", "text": "", "retriable": True}}]}),
+            3,
+        ),
+        ((403, {"results": [{"error": {"code": "unauthorised", "text": "not yours"}}]}), 1),
+        ((400, {"error": {"code": "bad_input", "text": "what is that"}}), 1),
+        ((200, {"results": []}), 1),
+        ((200, b"<html>It works!</html>"), 1),
+        ((404, b"<html>Not here</html>"), 1),
+        ((502, b"<html>Bad gateway</html>"), 3),
+    ],
+)
+def test_exit_codes_tell_what_may_be_tried_again(
+    node: FakeNode, answer: Answer, exit_code: int
+) -> None:
+    node.answer = lambda *_: answer
+    result = run("publish", "a/b", "1", "--url", node.url)
+    assert result.exit_code == exit_code
+    assert result.stderr.startswith("roskva: ")
+
+
+def test_many_updates_come_from_stdin(node: FakeNode) -> None:
+    stdin = "\n".join(
+        [
+            "contacts/alice 41",
+            "",
+            "rooms/the blue one 7\r",
+            "home/temp",
+            '{"app": "home", "name": "lamp 2", "version": "9", "text": "on"}',
+            "contacts/alice 42",
+        ]
+    )
+    result = run("publish", "-", "--url", node.url, stdin=stdin)
+    assert (result.exit_code, result.stdout) == (0, "5 accepted, 0 refused\n")
+    assert node.versions == {
+        "contacts/alice": 42,
+        "rooms/the blue one": 7,
+        "home/temp": 7,
+        "home/lamp 2": 9,
+    }
+
+
+def test_many_lines_leave_in_batches_and_in_order(node: FakeNode) -> None:
+    stdin = "".join(f"numbers/{n % 10} {n}\n" for n in range(25_000))
+    assert run("publish", "-", "--url", node.url, stdin=stdin).exit_code == 0
+    sizes = [len(body) for _, _, body in node.requests]
+    assert sum(sizes) == 25_000
+    assert max(sizes) == 1000
+    assert len(sizes) < 35
+    published = [update["version"] for _, _, body in node.requests for update in body]
+    assert published == list(range(25_000))
+
+
+def test_a_bad_line_is_named_and_holds_up_nobody(node: FakeNode) -> None:
+    stdin = b'a/b 1\nno slash 2\n{"app": "a"}\na/\xff 3\na/c 4\n'
+    result = run("publish", "-", "--url", node.url, stdin=stdin)
+    assert (result.exit_code, result.stdout) == (1, "2 accepted, 3 refused\n")
+    assert [line.split(":")[1] for line in result.stderr.splitlines()] == [
+        " line 2",
+        " line 3",
+        " line 4",
+    ]
+    assert node.versions == {"a/b": 1, "a/c": 4}
+
+
+def test_lines_as_json_have_a_result_each(node: FakeNode) -> None:
+    result = run("publish", "-", "--json", "--url", node.url, stdin="a/b 1\n\nbad\na/c 2\n")
+    assert result.exit_code == 1
+    assert [(line["line"], line.get("version")) for line in lines_of(result)] == [
+        (3, None),
+        (1, "1"),
+        (4, "2"),
+    ]
+
+
+def test_a_node_that_goes_away_says_where_to_go_on(node: FakeNode) -> None:
+    busy = {"error": {"code": "unavailable", "text": "stopping", "retriable": True}}
+    node.answer = lambda *_: (200, {"results": [{"version": "1"}, busy, {"version": "3"}]})
+    result = run("publish", "-", "--url", node.url, stdin="a/b 1\na/c 2\na/d 3\n")
+    assert result.exit_code == 3
+    assert "1 accepted; go on with line 2" in result.stderr
+
+
+def test_an_endless_line_is_refused(node: FakeNode) -> None:
+    result = run("publish", "-", "--url", node.url, stdin="a/b 1\n" + "x" * 200_000)
+    assert result.exit_code == 2
+    assert "line 2 is longer" in result.stderr
+    assert node.versions == {"a/b": 1}
+
+
+def test_reset(node: FakeNode) -> None:
+    result = run("reset", "contacts/alice", "--url", node.url)
+    assert (result.exit_code, result.stdout) == (0, "contacts/alice is reset\n")
+    assert node.requests == [("POST", "/v1/reset", {"app": "contacts", "name": "alice"})]
+    assert lines_of(run("reset", "a/b", "--json", "--url", node.url)) == [{"object": "a/b"}]
