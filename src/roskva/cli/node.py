@@ -83,8 +83,11 @@ class NodeApi:
             ) from None
         if response.is_error:
             self._raise_failure(response)
+        return self.decoded(response.content, of)
+
+    def decoded(self, content: bytes | msgspec.Raw, of: type[T]) -> T:
         try:
-            return msgspec.json.decode(response.content, type=of)
+            return msgspec.json.decode(content, type=of)
         except msgspec.DecodeError:
             raise NodeRefused(f"{self._url} does not answer like a Roskva node") from None
 

@@ -1,0 +1,140 @@
+"""`roskva status`: what a node says of itself."""
+
+import time
+from collections import Counter
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from roskva.cli.node import DEFAULT_URL, NodeApi, UrlOption
+from roskva.cli.outcome import EXIT_CODES, sentences
+
+CHANNELS = ("websocket", "mqtt", "http")
+_MIB = 1 << 20
+
+
+class Process(msgspec.Struct, frozen=True):
+    """Whatever a node of another version leaves out is shown as nothing."""
+
+    name: str = ""
+    role: str = ""
+    pid: int = 0
+    rss_bytes: int = 0
+    cpu_seconds: float = 0.0
+    counters: dict[str, float] = {}
+    sessions: dict[str, int] = {}
+
+
+class Shard(msgspec.Struct, frozen=True):
+    shard: int
+    epoch: int | str = ""
+    applied: int = 0
+    feed_end: int = 0
+    objects: int = 0
+    links: int = 0
+    process: str = ""
+
+
+class Status(msgspec.Struct, frozen=True):
+    version: str = ""
+    started_at: int = 0
+    """Wall-clock microseconds."""
+    processes: list[Process] = []
+    shards: list[Shard] = []
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples: roskva status\n\n"
+        "roskva status --url http://node-1:7600 --json | jq .shards\n\n"
+        f"{EXIT_CODES}"
+    )(status)
+
+
+def status(
+    url: UrlOption = DEFAULT_URL,
+    json: Annotated[bool, typer.Option("--json", help="As the node says it, in JSON.")] = False,
+) -> None:
+    """Show a node's processes, sessions, shards and counters.
+
+    A shard's lag is what its feed has and its store does not have yet. It is 0 most of the time,
+    and after a start or a gap it falls.
+    """
+    with sentences(), NodeApi(url) as node:
+        answer = node.get("/v1/status", msgspec.Raw)
+        found = node.decoded(answer, Status)
+    if json:
+        print(bytes(answer).decode())
+    else:
+        show(found, Console(markup=False, highlight=False))
+
+
+def show(found: Status, console: Console) -> None:
+    started_s = found.started_at / 1e6
+    up = f", up {duration(time.time() - started_s)}" if started_s else ""
+    console.print(f"roskva {found.version}{up}\n", style="bold")
+    console.print(processes(found.processes), "")
+    console.print(shards(found.shards))
+    if counted := counters(found.processes):
+        console.print("", counted)
+
+
+def processes(found: list[Process]) -> Table:
+    table = _table("process", "role", "pid", "memory", "CPU", *CHANNELS, left=2)
+    for process in found:
+        table.add_row(
+            process.name,
+            process.role,
+            str(process.pid),
+            f"{process.rss_bytes / _MIB:,.0f} MiB",
+            f"{process.cpu_seconds:,.1f} s",
+            *(f"{process.sessions.get(channel, 0):,}" for channel in CHANNELS),
+        )
+    return table
+
+
+def shards(found: list[Shard]) -> Table:
+    table = _table("shard", "process", "epoch", "applied", "feed end", "lag", "objects", "links")
+    for shard in sorted(found, key=lambda shard: shard.shard):
+        lag = max(0, shard.feed_end - shard.applied)
+        table.add_row(
+            str(shard.shard),
+            shard.process,
+            str(shard.epoch),
+            f"{shard.applied:,}",
+            f"{shard.feed_end:,}",
+            Text(f"{lag:,}", style="yellow" if lag else ""),
+            f"{shard.objects:,}",
+            f"{shard.links:,}",
+        )
+    return table
+
+
+def counters(found: list[Process]) -> Table | None:
+    """Over all processes; those that stand at nothing are left out."""
+    total: Counter[str] = Counter()
+    for process in found:
+        total.update(process.counters)
+    table = _table("counted since the start", "")
+    for name, value in sorted(total.items()):
+        if value:
+            table.add_row(name, f"{value:,.0f}")
+    return table if table.row_count else None
+
+
+def duration(seconds: float) -> str:
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{max(0, seconds):.0f} seconds"
+
+
+def _table(*columns: str, left: int = 1) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right")
+    return table
