@@ -43,9 +43,9 @@ class _Answer(msgspec.Struct, frozen=True):
 class NodeApi:
     """Raises `Unavailable` if nobody answers or the node is busy, `NodeRefused` if it says no."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout_s: float = _TIMEOUT_S) -> None:
         self._url = checked(url)
-        self._http = httpx.Client(base_url=self._url, timeout=_TIMEOUT_S)
+        self._http = httpx.Client(base_url=self._url, timeout=timeout_s)
 
     def __enter__(self) -> "NodeApi":
         return self
