@@ -97,3 +97,18 @@ class StorageUnavailable(Unavailable):
 
 class Damaged(RoskvaError):
     code = "damaged"
+
+
+def error_of(code: str, text: str) -> RoskvaError:
+    """The error that travelled as this code; one that we do not know yet is a plain one."""
+    return _BY_CODE.get(code, RoskvaError)(text)
+
+
+def _tree(root: type[RoskvaError]) -> dict[str, type[RoskvaError]]:
+    found = {root.code: root}
+    for kind in root.__subclasses__():
+        found |= _tree(kind)
+    return found
+
+
+_BY_CODE = _tree(RoskvaError)

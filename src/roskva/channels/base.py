@@ -17,14 +17,14 @@ A channel's duties, in order:
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 
 from roskva.core.effects import Event
 from roskva.errors import RoskvaError
 from roskva.model import Key, Update
-from roskva.wire.messages import FromClient, ServerMessage
+from roskva.wire.messages import FromClient, Notification, ServerMessage
 
 HIGH_WATER_BYTES: Final = 8 * 1024
 LOW_WATER_BYTES: Final = 2 * 1024
@@ -65,6 +65,7 @@ class Connection(ABC):
     """A client's connection, as the core's effects reach it."""
 
     __slots__ = ()
+    channel: ClassVar[str] = "http"
 
     @abstractmethod
     def send(self, message: ServerMessage) -> None:
@@ -109,4 +110,15 @@ class Front(Protocol):
 
     async def reset(self, principal: Principal, key: Key) -> None:
         """Forget the version of an object, and tell everybody to look again."""
+        ...
+
+    def may_register(self, principal: Principal, key: Key) -> bool: ...
+
+    async def read(self, key: Key) -> Notification:
+        """What an object stands at, as a client that registers now would be told."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether clients can register and publish."""
         ...

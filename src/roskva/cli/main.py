@@ -3,7 +3,7 @@
 import typer
 
 from roskva import __version__
-from roskva.cli import backup, feed, sim
+from roskva.cli import backup, config, feed, publish, serve, sim, status
 
 app = typer.Typer(
     name="roskva",
@@ -14,7 +14,8 @@ app = typer.Typer(
 )
 app.command("sim")(sim.sim)
 app.add_typer(feed.app, name="feed")
-backup.register(app)
+for group in (serve, publish, status, config, backup):
+    group.register(app)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,235 @@
+"""HTTP: publishing, reading, and what a load balancer asks. Streams of events are in `events.py`.
+
+In JSON a version is written as a decimal string, because a browser's numbers end at 2^53; numbers
+are read as well.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from litestar import Litestar, MediaType, Request, Response, get, post
+from litestar.exceptions import HTTPException
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.params import Parameter
+from litestar.types import ControllerRouterHandler
+from msgspec import UNSET, UnsetType
+
+from roskva import __version__
+from roskva.channels.base import Front, Principal
+from roskva.channels.events import events_handler
+from roskva.errors import (
+    BadInput,
+    LimitExceeded,
+    Refused,
+    RoskvaError,
+    TokenRejected,
+    TooLarge,
+    Unavailable,
+)
+from roskva.model import NO_VERSION, ObjectId, Update
+
+_STATUS: Final[tuple[tuple[type[RoskvaError], int], ...]] = (
+    (TooLarge, 413),
+    (BadInput, 400),
+    (TokenRejected, 401),
+    (LimitExceeded, 429),
+    (Refused, 403),
+    (Unavailable, 503),
+)
+_RETRY_AFTER_S: Final = "1"
+
+Status = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    code: str
+    text: str
+    retriable: bool
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    error: Failure
+
+
+class Object(msgspec.Struct, frozen=True):
+    app: str
+    name: str
+
+
+class NewUpdate(msgspec.Struct, frozen=True):
+    """`payload` is base64; `text` is the same for payloads that are text."""
+
+    app: str
+    name: str
+    version: int | str | None = None
+    source: str | None = None
+    payload: bytes | None = None
+    text: str | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A version, under which the update is durable, or an error."""
+
+    version: str | UnsetType = UNSET
+    error: Failure | UnsetType = UNSET
+
+
+class Outcomes(msgspec.Struct, frozen=True):
+    """One per update, in their order."""
+
+    results: list[Outcome]
+
+
+class ObjectState(msgspec.Struct, frozen=True):
+    """`version` is null if nothing is known of the object, or not any more: go and look."""
+
+    app: str
+    name: str
+    version: str | None
+    epoch: str
+    payload: bytes | UnsetType = UNSET
+
+
+def http_app(front: Front, status: Status, max_body_bytes: int) -> Litestar:
+    return Litestar(
+        [*_handlers(front, status), events_handler(front)],
+        openapi_config=OpenAPIConfig(
+            title="Roskva",
+            version=__version__,
+            path="/schema",
+            render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
+        ),
+        exception_handlers={
+            RoskvaError: lambda _, error: _refusal(error),
+            HTTPException: lambda _, error: _http_refusal(error),
+        },
+        request_max_body_size=max_body_bytes,
+        logging_config=None,
+    )
+
+
+def _handlers(front: Front, node_status: Status) -> list[ControllerRouterHandler]:
+    @post("/v1/publish", status_code=200, summary="Publish one update or a list of them")
+    async def publish(
+        request: Request[Any, Any, Any], data: NewUpdate | list[NewUpdate]
+    ) -> Response[Outcomes]:
+        updates = data if isinstance(data, list) else [data]
+        outcomes = await _publish(front, _principal(front, request), updates)
+        results = [
+            Outcome(error=_failure(outcome))
+            if isinstance(outcome, RoskvaError)
+            else Outcome(str(outcome))
+            for outcome in outcomes
+        ]
+        failed = [outcome for outcome in outcomes if isinstance(outcome, RoskvaError)]
+        if updates and len(failed) == len(updates):
+            first = failed[0]
+            return Response(
+                Outcomes(results), status_code=status_of(first), headers=_headers(first)
+            )
+        return Response(Outcomes(results))
+
+    @post("/v1/reset", status_code=200, summary="Forget an object's version")
+    async def reset(request: Request[Any, Any, Any], data: Object) -> dict[str, str]:
+        await front.reset(_principal(front, request), ObjectId(data.app, data.name).key)
+        return {}
+
+    @get("/v1/objects/{app:str}/{name:path}", summary="What an object stands at")
+    async def read(
+        app: str, name: str = Parameter(description="May hold any number of '/'.")
+    ) -> ObjectState:
+        object = ObjectId(app, name.removeprefix("/"))
+        told = await front.read(object.key)
+        version = None if told.version is None else str(told.version)
+        payload = UNSET if told.payload is None else told.payload
+        return ObjectState(object.app, object.name, version, str(told.epoch), payload)
+
+    @get("/v1/status", summary="Processes, shards, sessions and counters")
+    async def status() -> dict[str, Any]:
+        return await node_status()
+
+    @get("/healthz", media_type=MediaType.TEXT, summary="Is this process alive?")
+    async def healthz() -> str:
+        return "ok\n"
+
+    @get("/readyz", media_type=MediaType.TEXT, summary="Can clients connect and publish?")
+    async def readyz() -> Response[str]:
+        if front.ready:
+            return Response("ready\n", media_type=MediaType.TEXT)
+        return Response("not ready\n", status_code=503, media_type=MediaType.TEXT)
+
+    return [publish, reset, read, status, healthz, readyz]
+
+
+def _principal(front: Front, request: Request[Any, Any, Any]) -> Principal:
+    return front.identify(None, None, None)
+
+
+async def _publish(
+    front: Front, principal: Principal, updates: list[NewUpdate]
+) -> list[int | RoskvaError]:
+    outcomes: list[int | RoskvaError] = []
+    wellformed: list[Update] = []
+    places: list[int] = []
+    for i, new in enumerate(updates):
+        try:
+            wellformed.append(_update(new))
+        except RoskvaError as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(NO_VERSION)
+            places.append(i)
+    if wellformed:
+        published = await front.publish(principal, wellformed)
+        for i, outcome in zip(places, published, strict=True):
+            outcomes[i] = outcome
+    return outcomes
+
+
+def _update(new: NewUpdate) -> Update:
+    if new.payload is not None and new.text is not None:
+        raise BadInput("an update has a payload or a text, not both")
+    payload = new.payload if new.text is None else new.text.encode()
+    return Update(ObjectId(new.app, new.name).key, _version(new.version), new.source, payload)
+
+
+def _version(given: int | str | None) -> int:
+    if given is None:
+        return NO_VERSION
+    if isinstance(given, str) and not (given.isascii() and given.isdigit() and len(given) < 20):
+        raise BadInput("a version is a whole number, as a number or as a string of digits")
+    version = int(given)
+    if version < 0:
+        raise BadInput("a version is 0 or more")
+    return version
+
+
+# Refusals.
+
+
+def status_of(error: RoskvaError) -> int:
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def _failure(error: RoskvaError) -> Failure:
+    return Failure(error.code, str(error), error.retriable)
+
+
+def _headers(error: RoskvaError) -> dict[str, str]:
+    return {"Retry-After": _RETRY_AFTER_S} if error.retriable else {}
+
+
+def _refusal(error: RoskvaError) -> Response[Refusal]:
+    return Response(Refusal(_failure(error)), status_code=status_of(error), headers=_headers(error))
+
+
+def _http_refusal(error: HTTPException) -> Response[Refusal]:
+    """What the framework refuses by itself, in our words."""
+    code = {413: TooLarge.code, 404: "not_found", 405: "not_allowed"}.get(error.status_code)
+    text = error.detail
+    for problem in error.extra if isinstance(error.extra, list) else []:
+        text = str(problem.get("message", text)) if isinstance(problem, dict) else text
+    failure = Failure(code or BadInput.code, text, False)
+    return Response(Refusal(failure), status_code=error.status_code)

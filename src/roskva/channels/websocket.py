@@ -1,0 +1,242 @@
+"""WebSocket: the whole protocol, one message per frame, on the port of HTTP.
+
+uvicorn hands a connection over when it asks for an upgrade. From then on frames are written
+straight to its transport.
+"""
+
+import asyncio
+import secrets
+from functools import partial
+from typing import Any, Final
+
+from websockets.exceptions import InvalidHandshake
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from roskva.channels.base import (
+    HIGH_WATER_BYTES,
+    LOW_WATER_BYTES,
+    NOBODY,
+    Connection,
+    Frame,
+    Front,
+)
+from roskva.channels.websocket_frames import FrameReader, Opcode, close_frame, frame
+from roskva.core.effects import Closed, Drained, Lagging, Opened
+from roskva.errors import BadMessage, RoskvaError, TooLarge, WrongProtocol
+from roskva.wire.codec import Format, decode_from_client, encode
+from roskva.wire.messages import PROTOCOL, Failure, Hello, ServerMessage
+
+PATH: Final = "/v1/ws"
+_SUBPROTOCOLS: Final[dict[str, Format]] = {
+    "roskva.v1.msgpack": "msgpack",
+    "roskva.v1.json": "json",
+}
+_RANDOM_BYTES: Final = 28
+_MAX_BAD_MESSAGES: Final = 10
+"""A client that sends more of what is no message is not one of ours."""
+_CLOSING_S: Final = 1.0
+"""For the other side to close in its turn; else it might not read what was sent last."""
+
+_NORMAL: Final = 1000
+_PROTOCOL_ERROR: Final = 1002
+_TOO_BIG: Final = 1009
+_COME_BACK: Final = 1012
+
+_PING: Final = frame(Opcode.PING, b"")
+
+
+def _packed(message: ServerMessage) -> bytes:
+    return frame(Opcode.BINARY, encode(message))
+
+
+def _as_json(message: ServerMessage) -> bytes:
+    return frame(Opcode.TEXT, encode(message, "json"))
+
+
+class WebSockets:
+    """All WebSocket connections of a node. `connection` is what uvicorn makes them with."""
+
+    def __init__(self, front: Front, max_bytes: int) -> None:
+        self.front = front
+        self.max_bytes = max_bytes
+        self.open: set[WebSocket] = set()
+        self.connection = partial(WebSocket, self)
+
+    async def ping(self, interval_s: float) -> None:
+        """Everybody in turn; who did not answer the last one is gone."""
+        while True:
+            await asyncio.sleep(interval_s)
+            for i, conn in enumerate(list(self.open)):
+                conn.ping()
+                if i % 500 == 499:
+                    await asyncio.sleep(0)
+
+
+class WebSocket(asyncio.Protocol, Connection):
+    channel = "websocket"
+    __slots__ = (
+        "_bad",
+        "_closing",
+        "_encode",
+        "_format",
+        "_front",
+        "_handshake",
+        "_heard",
+        "_lagging",
+        "_principal",
+        "_reader",
+        "_server_state",
+        "_sockets",
+        "_transport",
+    )
+
+    def __init__(self, sockets: WebSockets, config: Any, server_state: Any, app_state: Any) -> None:
+        self._sockets = sockets
+        self._front = sockets.front
+        self._server_state = server_state
+        self._handshake: ServerProtocol | None = ServerProtocol(
+            subprotocols=[Subprotocol(name) for name in _SUBPROTOCOLS]
+        )
+        self._reader = FrameReader(sockets.max_bytes)
+        self._format: Format = "msgpack"
+        self._encode = _packed
+        self._principal = NOBODY
+        self._heard = True
+        self._lagging = False
+        self._closing = False
+        self._bad = 0
+
+    # What the core says.
+
+    def send(self, message: ServerMessage) -> None:
+        if not self._closing:
+            self._transport.write(self._encode(message))
+
+    def broadcast(self, frame: Frame) -> None:
+        if not self._closing:
+            self._transport.write(frame.encoded(self._encode))
+
+    def close(self) -> None:
+        self._hang_up(_COME_BACK, "come back later")
+
+    # asyncio's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self._server_state.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._handshake is not None:
+            self._shake_hands(self._handshake, data)
+            return
+        self._heard = True
+        try:
+            for opcode, payload in self._reader.read(data):
+                self._received(opcode, payload)
+        except TooLarge as error:
+            self._hang_up(_TOO_BIG, str(error))
+        except BadMessage as error:
+            self._hang_up(_PROTOCOL_ERROR, str(error))
+
+    def pause_writing(self) -> None:
+        self._lagging = True
+        self._front.step(Lagging(self))
+
+    def resume_writing(self) -> None:
+        self._lagging = False
+        self._front.step(Drained(self))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._server_state.connections.discard(self)
+        if self._handshake is None:
+            self._sockets.open.discard(self)
+            self._front.step(Closed(self))
+
+    def shutdown(self) -> None:
+        """uvicorn stops."""
+        self._hang_up(_COME_BACK, "this server is stopping")
+
+    # The handshake.
+
+    def _shake_hands(self, handshake: ServerProtocol, data: bytes) -> None:
+        handshake.receive_data(data)
+        for event in handshake.events_received():
+            assert isinstance(event, Request)
+            self._answer(handshake, event)
+        for part in handshake.data_to_send():
+            if part:
+                self._transport.write(part)
+        if handshake.handshake_exc is not None:
+            self._closing = True
+            self._transport.close()
+        elif handshake.subprotocol is not None:
+            self._begin(handshake.subprotocol)
+
+    def _answer(self, handshake: ServerProtocol, request: Request) -> None:
+        if request.path.partition("?")[0] != PATH:
+            response = handshake.reject(404, f"WebSockets are at {PATH}\n")
+        else:
+            response = handshake.accept(request)
+            if response.status_code == 101 and handshake.subprotocol is None:
+                wanted = " or ".join(_SUBPROTOCOLS)
+                response = handshake.reject(400, f"ask for the subprotocol {wanted}\n")
+                handshake.handshake_exc = InvalidHandshake("no subprotocol of ours")
+        handshake.send_response(response)
+
+    def _begin(self, subprotocol: str) -> None:
+        self._format = _SUBPROTOCOLS[subprotocol]
+        self._encode = _packed if self._format == "msgpack" else _as_json
+        self._handshake = None
+        self._sockets.open.add(self)
+        self._front.step(Opened(self, secrets.token_bytes(_RANDOM_BYTES)))
+
+    # Frames.
+
+    def _received(self, opcode: int, payload: bytes) -> None:
+        if self._closing:
+            if opcode == Opcode.CLOSE:
+                self._transport.close()
+        elif opcode <= Opcode.BINARY:
+            self._message(payload)
+        elif opcode == Opcode.PING:
+            self._transport.write(frame(Opcode.PONG, payload))
+        elif opcode == Opcode.CLOSE:
+            self._closing = True
+            self._transport.write(close_frame(_NORMAL, ""))
+            self._transport.close()
+
+    def _message(self, payload: bytes) -> None:
+        try:
+            message = decode_from_client(payload, self._format)
+            if type(message) is Hello and message.app is not None:
+                self._principal = self._front.identify(message.app, None, None)
+        except RoskvaError as error:
+            self._refuse(error)
+            return
+        self._front.received(self, self._principal, message)
+
+    def _refuse(self, error: RoskvaError) -> None:
+        """Drop the message and say so; nothing else has happened."""
+        self._bad += 1
+        self.send(ServerMessage(PROTOCOL, error=Failure(error.code, str(error)[:1024])))
+        if isinstance(error, WrongProtocol) or self._bad >= _MAX_BAD_MESSAGES:
+            self._hang_up(_PROTOCOL_ERROR, error.code)
+
+    def ping(self) -> None:
+        if not self._heard:
+            self._transport.abort()
+        elif not self._closing and not self._lagging:
+            self._heard = False
+            self._transport.write(_PING)
+
+    def _hang_up(self, code: int, reason: str) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._transport.write(close_frame(code, reason))
+        asyncio.get_running_loop().call_later(_CLOSING_S, self._transport.close)

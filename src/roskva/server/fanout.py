@@ -1,0 +1,83 @@
+"""One frame to many connections, a slice per turn of the loop.
+
+While a large fan-out is under way, its object may change again. Whoever is still to be served then
+gets the newer frame instead, and comes first: under a stream of updates nobody is left behind, and
+nobody is told an older version after a newer one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from roskva.channels.base import Connection, Frame
+from roskva.core.effects import Broadcast
+from roskva.model import Key
+
+SLICE: Final = 1000
+
+
+class _Wave:
+    __slots__ = ("conns", "frame")
+
+    def __init__(self, frame: Frame, conns: deque[Connection]) -> None:
+        self.frame = frame
+        self.conns = conns
+
+
+class Fanout:
+    def __init__(self, broken: Callable[[Exception], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._broken = broken
+        self._waves: dict[Key, list[_Wave]] = {}
+        """By object, the oldest first. Rarely more than one of an object: a version for some, and
+        *unknown* for others."""
+
+    def broadcast(self, effect: Broadcast) -> None:
+        frame = Frame(effect.message, effect.step)
+        without = effect.without
+        conns: list[Connection] = [
+            session.conn  # type: ignore[misc]  # here, handles are connections
+            for session in effect.sessions
+            if not session.lagging and session not in without
+        ]
+        if not self._waves and len(conns) <= SLICE:
+            for conn in conns:
+                conn.broadcast(frame)
+            return
+        self._add(effect.message.notifications[0].object, frame, conns)
+
+    def _add(self, key: Key, frame: Frame, conns: list[Connection]) -> None:
+        if not self._waves:
+            self._loop.call_soon(self._work)
+        waiting = self._waves.setdefault(key, [])
+        served = set(conns)
+        first: list[Connection] = []
+        for wave in waiting:
+            first += [conn for conn in wave.conns if conn in served]
+            wave.conns = deque(conn for conn in wave.conns if conn not in served)
+        early = set(first)
+        rest = [conn for conn in conns if conn not in early] if early else conns
+        waiting.append(_Wave(frame, deque([*first, *rest])))
+
+    def _work(self) -> None:
+        try:
+            self._slice()
+        except Exception as error:
+            self._broken(error)
+        if self._waves:
+            self._loop.call_soon(self._work)
+
+    def _slice(self) -> None:
+        room = SLICE
+        while self._waves and room > 0:
+            key, waves = next(iter(self._waves.items()))
+            wave = waves[0]
+            while wave.conns and room > 0:  # writing to one may bring the next wave for others
+                wave.conns.popleft().broadcast(wave.frame)
+                room -= 1
+            if not wave.conns:
+                waves.remove(wave)
+            del self._waves[key]
+            if waves:
+                self._waves[key] = waves  # at the end: every object gets its turn

@@ -1,0 +1,269 @@
+"""One process of a node: some shards, or a registrar with its channels, or both.
+
+One TaskGroup owns every task. The process ends when it is told to, or when something of it breaks:
+then at once and loudly, for what matters is on disk and a supervisor starts it again.
+"""
+
+import asyncio
+import gc
+import logging
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+
+from roskva import __version__
+from roskva.channels.http import http_app
+from roskva.channels.mqtt import MqttLimits, mqtt_factory
+from roskva.channels.websocket import WebSockets
+from roskva.config import Config
+from roskva.core.token import TokenKeys
+from roskva.errors import BadMessage, RoskvaError
+from roskva.links.framing import Framed
+from roskva.server.auth import AllowAll
+from roskva.server.directory import DataDirectory
+from roskva.server.front import NodeFront
+from roskva.server.ports import LocalPort, Port, SocketPort
+from roskva.server.shard import Shard
+from roskva.server.status import ask, gathered, process_status
+from roskva.store.worker import SWITCH_INTERVAL_S
+from roskva.wire.codec import decode_to_shard, encode_link
+from roskva.wire.links import Ask, FromShard, LinkHello, NotPublished, Publish, Published, Told
+
+_log = logging.getLogger(__name__)
+_PING_S: Final = 30.0
+_COME_BACK_MS: Final = 2000
+"""Clients of a node that stops come back within this time, spread over it."""
+_GOODBYE_S: Final = 2
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """A process of this node, and the Unix socket where it answers."""
+
+    name: str
+    socket: str
+    shards: range = range(0)
+
+
+class Role(msgspec.Struct, frozen=True):
+    """What one process does."""
+
+    name: str
+    shards: range
+    """That it owns."""
+    front: bool
+    """Whether it serves clients."""
+    socket: str | None = None
+    """Where it answers other processes of this node."""
+    peers: tuple[Peer, ...] = ()
+    """All processes of this node, itself included; empty where it is the only one."""
+
+
+class Node:
+    def __init__(
+        self,
+        role: Role,
+        config: Config,
+        data: DataDirectory,
+        keys: TokenKeys,
+        http: socket.socket | None,
+        mqtt: socket.socket | None,
+    ) -> None:
+        self.role = role
+        self._config = config
+        self._data = data
+        self._keys = keys
+        self._http = http
+        self._mqtt = mqtt
+        self._shards: dict[int, Shard] = {}
+        self._front: NodeFront | None = None
+        self._started_at = time.time()
+
+    async def run(self, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                await self._open_shards()
+                running = [tasks.create_task(shard.run()) for shard in self._shards.values()]
+                if self.role.socket is not None:
+                    running.append(tasks.create_task(self._answer_peers(self.role.socket)))
+                if self.role.front:
+                    running += await self._open_front()
+                # What is here now stays: the collector need not look at it again.
+                gc.collect()
+                gc.freeze()
+                started()
+                await self._until(stop)
+                await self._stop_serving()
+                for task in running:
+                    task.cancel()
+        finally:
+            for shard in self._shards.values():
+                await shard.close()
+
+    async def _until(self, stop: asyncio.Event) -> None:
+        stopping = self._tasks.create_task(stop.wait())
+        ends: list[asyncio.Future[Any]] = [stopping, self._broken]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._broken.done():
+            self._broken.result()
+
+    def _break(self, error: Exception) -> None:
+        if not self._broken.done():
+            self._broken.set_exception(error)
+
+    # The shards.
+
+    async def _open_shards(self) -> None:
+        feed = self._config.feed
+        for number in self.role.shards:
+            self._shards[number] = await Shard.open(self._data, number, feed, self._break)
+
+    async def _answer_peers(self, path: str) -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_unix_server(lambda: _PeerStream(self).stream, path)
+        async with server:
+            await server.serve_forever()
+
+    def shard(self, number: int) -> Shard | None:
+        return self._shards.get(number)
+
+    def spawn(self, work: Any) -> None:
+        self._tasks.create_task(work)
+
+    # The front.
+
+    async def _open_front(self) -> list["asyncio.Task[None]"]:
+        shards = self._data.meta.shards
+        front = NodeFront(self.role.name, shards, self._config, AllowAll(), self._keys, self._break)
+        self._front = front
+        front.ports = [self._port(number, front) for number in range(shards)]
+        limits = self._config.limits
+        sockets = WebSockets(front, limits.max_frame_bytes)
+        tasks = [self._tasks.create_task(port.run()) for port in front.ports]
+        tasks.append(self._tasks.create_task(sockets.ping(_PING_S)))
+        assert self._http is not None
+        app = http_app(front, self.status, limits.max_body_bytes)
+        self._server = _Server(_uvicorn_config(app, sockets))
+        self._serving = self._tasks.create_task(self._server.serve([self._http]))
+        self._mqtt_server: asyncio.Server | None = None
+        if self._mqtt is not None:
+            factory = mqtt_factory(front, MqttLimits())
+            loop = asyncio.get_running_loop()
+            self._mqtt_server = await loop.create_server(factory, sock=self._mqtt, backlog=4096)
+        await self._server.listening.wait()
+        return tasks
+
+    def _port(self, number: int, front: NodeFront) -> Port:
+        if number in self._shards:
+            return LocalPort(self._shards[number], front)
+        owner = next(peer for peer in self.role.peers if number in peer.shards)
+        return SocketPort(number, owner.socket, front)
+
+    async def _stop_serving(self) -> None:
+        """Acks first, then the sessions, each with a time to come back at."""
+        if self._front is None:
+            return
+        if self._mqtt_server is not None:
+            self._mqtt_server.close()
+        self._front.dismiss(lambda: random.randrange(_COME_BACK_MS))
+        self._server.should_exit = True
+        await self._serving
+
+    # What a node says of itself.
+
+    async def status(self) -> dict[str, Any]:
+        others = [peer for peer in self.role.peers if peer.name != self.role.name]
+        told = await asyncio.gather(*(ask(peer.name, peer.socket) for peer in others))
+        return gathered(__version__, self._started_at, [self.own_status(), *told])
+
+    def own_status(self) -> dict[str, Any]:
+        return process_status(self.role.name, self._front, list(self._shards.values()))
+
+
+class _PeerStream:
+    """The other end of a link, or somebody with a question."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._shard: Shard | None = None
+        self._link = 0
+        self.stream = Framed(lambda _: None, self._received, self._lost)
+
+    def send(self, message: FromShard) -> None:
+        self.stream.send(encode_link(message))
+
+    def drop(self) -> None:
+        self.stream.drop()
+
+    def _received(self, stream: Framed, frame: bytes) -> None:
+        try:
+            message = decode_to_shard(frame)
+        except BadMessage as error:
+            _log.error("a process of this node says what is no message: %s", error)
+            stream.drop()
+            return
+        match message:
+            case Ask():
+                self.send(Told(msgspec.json.encode(self._node.own_status())))
+                return
+            case LinkHello(shard=number) if self._shard is None:
+                self._shard = self._node.shard(number)
+                if self._shard is not None:
+                    self._link = self._shard.accept(self)
+        if self._shard is None:
+            stream.drop()
+        elif isinstance(message, Publish):
+            self._node.spawn(self._publish(self._shard, message))
+        else:
+            self._shard.received(self._link, message)
+
+    async def _publish(self, shard: Shard, message: Publish) -> None:
+        try:
+            self.send(Published(message.request, await shard.publish(message.updates)))
+        except RoskvaError as error:
+            self.send(NotPublished(message.request, error.code, str(error)))
+
+    def _lost(self, stream: Framed) -> None:
+        if self._shard is not None:
+            self._shard.lost(self._link)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signals: the node has its own."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _uvicorn_config(app: Any, sockets: WebSockets) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws=sockets.connection,  # type: ignore[arg-type]  # anything that makes a protocol will do
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=4096,
+        timeout_graceful_shutdown=_GOODBYE_S,
+    )

@@ -1,0 +1,191 @@
+"""The registrar's ends of its links: to a shard in this process, or in another one.
+
+A port keeps its link up: when it breaks, it is opened again. A publish that waits for an answer
+when the link breaks is refused for now: whether it reached the feed is not known, and publishing it
+again does no harm.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from roskva.errors import BadMessage, RoskvaError, Unavailable, error_of
+from roskva.links.framing import Framed
+from roskva.model import Update
+from roskva.server.shard import Shard
+from roskva.wire.codec import decode_from_shard, encode_link
+from roskva.wire.links import (
+    FromShard,
+    LinkRefused,
+    NotPublished,
+    Publish,
+    Published,
+    ToShard,
+    Welcome,
+)
+
+_log = logging.getLogger(__name__)
+_REDIAL_S: Final = 0.1
+_PUBLISH_TIMEOUT_S: Final = 10.0
+
+
+class Registrar(Protocol):
+    """What a port tells of its link; `shard` says which."""
+
+    def link_up(self, shard: int) -> None: ...
+
+    def from_link(self, shard: int, message: FromShard) -> None: ...
+
+    def link_down(self, shard: int) -> None: ...
+
+
+class Port(Protocol):
+    async def run(self) -> None:
+        """Keep the link up."""
+        ...
+
+    def send(self, message: ToShard) -> None: ...
+
+    def drop(self) -> None: ...
+
+    async def publish(self, updates: Sequence[Update]) -> list[int]: ...
+
+
+class LocalPort:
+    """Messages are handed over as they are."""
+
+    def __init__(self, shard: Shard, registrar: Registrar) -> None:
+        self._shard = shard
+        self._registrar = registrar
+        self._id: int | None = None
+        self._broken = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            self._broken.clear()
+            self._id = self._shard.accept(_LocalLink(self, self._shard.number, self._registrar))
+            self._registrar.link_up(self._shard.number)
+            await self._broken.wait()
+
+    def send(self, message: ToShard) -> None:
+        if self._id is not None:
+            self._shard.received(self._id, message)
+
+    def drop(self) -> None:
+        if self._id is not None:
+            id, self._id = self._id, None
+            self._broken.set()
+            self._shard.lost(id)
+            self._registrar.link_down(self._shard.number)
+
+    async def publish(self, updates: Sequence[Update]) -> list[int]:
+        return await self._shard.publish(updates)
+
+
+class _LocalLink:
+    """The shard's end of a local link."""
+
+    def __init__(self, port: LocalPort, shard: int, registrar: Registrar) -> None:
+        self._port = port
+        self._shard = shard
+        self._registrar = registrar
+
+    def send(self, message: FromShard) -> None:
+        self._registrar.from_link(self._shard, message)
+
+    def drop(self) -> None:
+        self._port.drop()
+
+
+class SocketPort:
+    """Over a Unix socket on which the shard's owner listens."""
+
+    def __init__(self, shard: int, path: str, registrar: Registrar) -> None:
+        self._shard = shard
+        self._path = path
+        self._registrar = registrar
+        self._stream: Framed | None = None
+        self._lost = asyncio.Event()
+        self._requests = 0
+        self._unanswered: dict[int, asyncio.Future[list[int]]] = {}
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._lost.clear()
+            try:
+                await loop.create_unix_connection(self._stream_of_frames, self._path)
+            except OSError:
+                await asyncio.sleep(_REDIAL_S)
+                continue
+            await self._lost.wait()
+            await asyncio.sleep(_REDIAL_S)
+
+    def send(self, message: ToShard) -> None:
+        if self._stream is not None:
+            self._stream.send(encode_link(message))
+
+    def drop(self) -> None:
+        if self._stream is not None:
+            self._stream.drop()
+
+    async def publish(self, updates: Sequence[Update]) -> list[int]:
+        if self._stream is None:
+            raise Unavailable(f"shard {self._shard} is not there at the moment")
+        self._requests += 1
+        request = self._requests
+        answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._unanswered[request] = answer
+        self.send(Publish(request, list(updates)))
+        try:
+            return await asyncio.wait_for(answer, _PUBLISH_TIMEOUT_S)
+        except TimeoutError:
+            raise Unavailable(f"shard {self._shard} does not answer") from None
+        finally:
+            self._unanswered.pop(request, None)
+
+    # The stream.
+
+    def _stream_of_frames(self) -> Framed:
+        return Framed(self._opened, self._received, self._closed)
+
+    def _opened(self, stream: Framed) -> None:
+        self._stream = stream
+        self._registrar.link_up(self._shard)
+
+    def _received(self, stream: Framed, frame: bytes) -> None:
+        try:
+            message = decode_from_shard(frame)
+        except BadMessage:
+            _log.error("shard %d says what is no message: dropping the link", self._shard)
+            stream.drop()
+            return
+        match message:
+            case Published(request=request, versions=versions):
+                self._answer(request, versions)
+            case NotPublished(request=request, code=code, text=text):
+                self._answer(request, error_of(code, text))
+            case LinkRefused(text=text):
+                _log.error("shard %d refuses the link: %s", self._shard, text)
+            case Welcome():
+                pass
+            case _:
+                self._registrar.from_link(self._shard, message)
+
+    def _answer(self, request: int, outcome: list[int] | RoskvaError) -> None:
+        answer = self._unanswered.get(request)
+        if answer is None or answer.done():
+            return
+        if isinstance(outcome, RoskvaError):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)
+
+    def _closed(self, stream: Framed) -> None:
+        if self._stream is stream:
+            self._stream = None
+            for request in list(self._unanswered):
+                self._answer(request, Unavailable(f"shard {self._shard} went away"))
+            self._registrar.link_down(self._shard)
+        self._lost.set()

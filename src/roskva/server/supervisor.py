@@ -1,0 +1,139 @@
+"""A node of several processes: who they are, and that they run.
+
+The parent holds the ports and starts the others: state processes, each with its range of the
+shards, and registrars, which share the ports. One that ends is started again, at once the first
+time and ever later if it keeps ending. The parent serves nobody itself.
+"""
+
+import asyncio
+import logging
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from roskva.config import Config
+from roskva.server.directory import DataDirectory
+from roskva.server.node import Peer, Role
+from roskva.server.process import Assignment, told
+
+_log = logging.getLogger(__name__)
+_LONGEST_PAUSE_S: Final = 10.0
+_HEALTHY_S: Final = 30.0
+"""A process that ran for so long has a clean record again."""
+_STOP_S: Final = 10.0
+
+
+def assignments(
+    config: Config, shards: int, run_dir: Path, http_port: int, mqtt_port: int | None
+) -> list[Assignment]:
+    states = max(1, config.node.matchers)
+    registrars = max(1, config.node.registrars)
+    peers = (
+        *(
+            Peer(f"state-{i}", str(run_dir / f"state-{i}"), _share(shards, states, i))
+            for i in range(states)
+        ),
+        *(Peer(f"registrar-{i}", str(run_dir / f"registrar-{i}")) for i in range(registrars)),
+    )
+    return [
+        Assignment(
+            Role(peer.name, peer.shards, not peer.shards, peer.socket, peers),
+            config,
+            http_port,
+            mqtt_port,
+        )
+        for peer in peers
+    ]
+
+
+def _share(shards: int, owners: int, i: int) -> range:
+    return range(shards * i // owners, shards * (i + 1) // owners)
+
+
+@contextmanager
+def run_directory() -> Iterator[Path]:
+    """For the sockets between the processes; their paths have to be short."""
+    path = Path(tempfile.mkdtemp(prefix="roskva-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class Supervisor:
+    def __init__(
+        self,
+        config: Config,
+        data: DataDirectory,
+        http: socket.socket,
+        mqtt: socket.socket | None,
+    ) -> None:
+        """The sockets are bound and not listening: they hold the ports for the registrars."""
+        self._config = config
+        self._data = data
+        self._http_port: int = http.getsockname()[1]
+        self._mqtt_port: int | None = None if mqtt is None else mqtt.getsockname()[1]
+
+    async def run(self, started: Callable[[], None]) -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        with run_directory() as run_dir:
+            wanted = assignments(
+                self._config, self._data.meta.shards, run_dir, self._http_port, self._mqtt_port
+            )
+            states = [a for a in wanted if not a.role.front]
+            fronts = [a for a in wanted if a.role.front]
+            state_stop = asyncio.Event()
+            async with asyncio.TaskGroup() as tasks:
+                for assignment in states:
+                    tasks.create_task(_keep(assignment, state_stop))
+                serving = [tasks.create_task(_keep(a, stop)) for a in fronts]
+                started()
+                await asyncio.wait(serving)
+                state_stop.set()  # the last acks of the registrars are on their way to them
+
+
+async def _keep(assignment: Assignment, stop: asyncio.Event) -> None:
+    name = assignment.role.name
+    pause_s = 0.0
+    while not stop.is_set():
+        began = time.monotonic()
+        code = await _run_once(assignment, stop)
+        if stop.is_set():
+            return
+        if time.monotonic() - began > _HEALTHY_S:
+            pause_s = 0.0
+        _log.warning("%s ended with %s: starting it again in %.1f s", name, code, pause_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause_s)
+        pause_s = min(_LONGEST_PAUSE_S, max(0.1, 2 * pause_s))
+
+
+async def _run_once(assignment: Assignment, stop: asyncio.Event) -> int:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "roskva.server.process", stdin=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(told(assignment))
+    ended = asyncio.ensure_future(process.wait())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            process.terminate()
+            try:
+                await asyncio.wait_for(asyncio.shield(ended), _STOP_S)
+            except TimeoutError:
+                process.kill()
+    finally:
+        stopping.cancel()
+    return await ended
