@@ -79,4 +79,6 @@ def sections_of(config: Config) -> list[tuple[str, msgspec.Struct]]:
 def shown(value: object, may_be_off: bool) -> str:
     if value is None:
         return OFF if may_be_off else "not set"
-    return f"{value:,}" if type(value) is int and value > 65535 else str(value).strip()
+    if type(value) is bool:
+        return str(value).lower()
+    return f"{value:,}" if type(value) is int and value > 65535 else str(value)

@@ -9,8 +9,9 @@ import msgspec
 import typer
 
 from roskva.cli.outcome import NodeRefused
-from roskva.errors import BadInput, Unavailable
+from roskva.errors import Unavailable
 from roskva.model import ObjectId
+from roskva.publisher.address import http_url
 
 DEFAULT_URL: Final = "http://127.0.0.1:7600"
 _TIMEOUT_S: Final = 30.0
@@ -44,7 +45,7 @@ class NodeApi:
     """Raises `Unavailable` if nobody answers or the node is busy, `NodeRefused` if it says no."""
 
     def __init__(self, url: str, timeout_s: float = _TIMEOUT_S) -> None:
-        self._url = checked(url)
+        self._url = http_url(url, "")
         self._http = httpx.Client(base_url=self._url, timeout=timeout_s)
 
     def __enter__(self) -> "NodeApi":
@@ -68,10 +69,17 @@ class NodeApi:
     def reset(self, target: ObjectId) -> None:
         self._ask("POST", "/v1/reset", _Answer, {"app": target.app, "name": target.name})
 
+    def check(self) -> None:
+        """Is anybody there?"""
+        self._request("GET", "/healthz")
+
     def get(self, path: str, of: type[T]) -> T:
         return self._ask("GET", path, of)
 
     def _ask(self, method: str, path: str, of: type[T], body: Any = None) -> T:
+        return self.decoded(self._request(method, path, body).content, of)
+
+    def _request(self, method: str, path: str, body: Any = None) -> httpx.Response:
         content = None if body is None else msgspec.json.encode(body)
         headers = {"content-type": "application/json"} if content else {}
         try:
@@ -83,7 +91,7 @@ class NodeApi:
             ) from None
         if response.is_error:
             self._raise_failure(response)
-        return self.decoded(response.content, of)
+        return response
 
     def decoded(self, content: bytes | msgspec.Raw, of: type[T]) -> T:
         try:
@@ -108,16 +116,6 @@ class NodeApi:
 def error_of(failure: Failure) -> Unavailable | NodeRefused:
     sentence = f"{failure.text or 'refused'} ({failure.code})"
     return Unavailable(sentence) if failure.retriable else NodeRefused(sentence)
-
-
-def checked(url: str) -> str:
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        parsed = httpx.URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise BadInput(f"a node's URL looks like {DEFAULT_URL}; got {url!r}")
-    return url.rstrip("/")
 
 
 def _reason(error: httpx.TransportError) -> str:
