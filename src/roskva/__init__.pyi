@@ -1,0 +1,31 @@
+from roskva import blocking as blocking
+from roskva.blocking import publish as publish
+from roskva.client.client import Client as Client
+from roskva.client.listener import Listener as Listener
+from roskva.core.effects import ClientEvent as ClientEvent
+from roskva.core.effects import Notify as Notify
+from roskva.core.effects import NotifyUnknown as NotifyUnknown
+from roskva.core.effects import RegistrationFailure as RegistrationFailure
+from roskva.core.effects import RegistrationStatus as RegistrationStatus
+from roskva.core.effects import ReissueRegistrations as ReissueRegistrations
+from roskva.core.effects import Trouble as Trouble
+from roskva.errors import BadConfig as BadConfig
+from roskva.errors import BadInput as BadInput
+from roskva.errors import BadMessage as BadMessage
+from roskva.errors import BadName as BadName
+from roskva.errors import Damaged as Damaged
+from roskva.errors import Fenced as Fenced
+from roskva.errors import LimitExceeded as LimitExceeded
+from roskva.errors import Overloaded as Overloaded
+from roskva.errors import Refused as Refused
+from roskva.errors import RoskvaError as RoskvaError
+from roskva.errors import StorageUnavailable as StorageUnavailable
+from roskva.errors import TokenRejected as TokenRejected
+from roskva.errors import TooLarge as TooLarge
+from roskva.errors import Unauthorised as Unauthorised
+from roskva.errors import Unavailable as Unavailable
+from roskva.errors import UnknownClient as UnknownClient
+from roskva.errors import WrongProtocol as WrongProtocol
+from roskva.publisher.publisher import Publisher as Publisher
+
+__version__: str

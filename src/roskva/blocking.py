@@ -1,0 +1,194 @@
+"""Client and publisher for threads: the asynchronous ones, on an event loop in the background.
+
+    with roskva.blocking.Client("ws://localhost:7600", app="contacts") as client:
+        client.register("alice", version=41)
+        for event in client:
+            client.ack(event)
+
+Each has a thread of its own, from when it is made until `close`. Any thread may call it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from roskva.client.client import Client as AsyncClient
+from roskva.core.effects import ClientEvent
+from roskva.model import parse_key
+from roskva.publisher.publisher import Publisher as AsyncPublisher
+
+__all__ = ["Client", "Publisher", "publish"]
+
+_LAST_CALLS = 1.0
+"""Seconds for calls of other threads to hear that it is over."""
+
+R = TypeVar("R")
+Worker = TypeVar("Worker", bound=AbstractAsyncContextManager[Any])
+
+
+class _InBackground(Generic[Worker]):
+    """Something to be entered, on a thread that keeps it until it is closed."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._loop = asyncio.new_event_loop()
+        self._left = asyncio.Event()
+        self._open = True
+        self._calling = threading.Lock()
+        """So that no call reaches a loop that has ended."""
+        entered: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._main, args=(entered,), name="roskva", daemon=True
+        )
+        self._thread.start()
+        try:
+            entered.result()
+        except BaseException:
+            self.close()
+            raise
+
+    def _main(self, entered: Future[None]) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._keep(entered))
+
+    async def _keep(self, entered: Future[None]) -> None:
+        try:
+            async with self._worker:
+                entered.set_result(None)
+                await self._left.wait()
+        except BaseException as error:
+            if entered.done():
+                raise
+            entered.set_exception(error)
+        finally:
+            with self._calling:
+                self._open = False
+            calls = asyncio.all_tasks() - {asyncio.current_task()}
+            if calls:
+                await asyncio.wait(calls, timeout=_LAST_CALLS)
+
+    def _call(self, work: Coroutine[Any, Any, R]) -> R:
+        with self._calling:
+            if not self._open:
+                work.close()
+                raise RuntimeError("it is closed")
+            answer = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return answer.result()
+        except BaseException:
+            answer.cancel()  # an interrupted thread takes no event with it
+            raise
+
+    def close(self) -> None:
+        """Returns when everything has ended; as at the end of `async with`, what waits is sent."""
+        with self._calling:
+            if self._open:
+                self._open = False
+                self._loop.call_soon_threadsafe(self._left.set)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Client(_InBackground[AsyncClient]):
+    """As `roskva.Client`; iterating blocks until there is an event, or the client is closed."""
+
+    def __init__(
+        self,
+        url: str,
+        app: str,
+        identity: Path | str | None = None,
+        application: str = "",
+        auto_ack: bool = False,
+    ) -> None:
+        super().__init__(AsyncClient(url, app, identity, application, auto_ack))
+
+    def register(self, name: str, version: int | None = None) -> None:
+        self._call(self._worker.register(name, version))
+
+    def unregister(self, name: str) -> None:
+        self._call(self._worker.unregister(name))
+
+    def ack(self, event: ClientEvent) -> None:
+        with self._calling:
+            if self._open:
+                self._loop.call_soon_threadsafe(self._worker.ack, event)
+
+    @property
+    def connected(self) -> bool:
+        return self._worker.connected
+
+    def next_event(self, timeout: float | None = None) -> ClientEvent | None:
+        """None if none has come within so many seconds, or when the client is closed."""
+        return self._call(self._next_event(timeout))
+
+    def events(self, timeout: float | None = None) -> Iterator[ClientEvent]:
+        """Until none has come for so many seconds, or the client is closed."""
+        while self._open and (event := self.next_event(timeout)) is not None:
+            yield event
+
+    def __iter__(self) -> Iterator[ClientEvent]:
+        return self.events()
+
+    async def _next_event(self, seconds: float | None) -> ClientEvent | None:
+        try:
+            async with asyncio.timeout(seconds):
+                return await anext(self._worker)
+        except (TimeoutError, StopAsyncIteration):
+            return None
+
+
+class Publisher(_InBackground[AsyncPublisher]):
+    """As `roskva.Publisher`; threads that publish at the same time share requests."""
+
+    def __init__(self, url: str, app: str) -> None:
+        super().__init__(AsyncPublisher(url, app))
+
+    def publish(
+        self,
+        name: str,
+        version: int | None = None,
+        *,
+        source: str | None = None,
+        payload: bytes | None = None,
+        give_up_after: float | None = None,
+    ) -> int:
+        return self._call(
+            self._worker.publish(
+                name, version, source=source, payload=payload, give_up_after=give_up_after
+            )
+        )
+
+    def reset(self, name: str, *, give_up_after: float | None = None) -> None:
+        self._call(self._worker.reset(name, give_up_after=give_up_after))
+
+
+def publish(
+    url: str,
+    object: str,
+    version: int | None = None,
+    *,
+    source: str | None = None,
+    payload: bytes | None = None,
+    give_up_after: float | None = 30.0,
+) -> int:
+    """Publish one update of the object `app/name`; whoever has more of them keeps a `Publisher`."""
+    target = parse_key(object)
+    with Publisher(url, target.app) as publisher:
+        return publisher.publish(
+            target.name, version, source=source, payload=payload, give_up_after=give_up_after
+        )

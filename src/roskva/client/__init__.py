@@ -1,0 +1,1 @@
+"""The client library: registering for objects, and being told what changed."""

@@ -1,0 +1,1 @@
+"""Publishing: telling Roskva that an object has a new version."""

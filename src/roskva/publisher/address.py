@@ -1,0 +1,33 @@
+"""Where a node is. One URL is enough for everything: HTTP and WebSocket share its port."""
+
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from roskva.errors import BadInput
+
+WEBSOCKET_PATH: Final = "/v1/ws"
+
+_SECURE: Final = {"http": False, "ws": False, "https": True, "wss": True}
+
+
+def http_url(address: str, path: str) -> str:
+    """`path` at the node, whichever of its URLs is given."""
+    return _joined(address, "http", path)
+
+
+def websocket_url(address: str) -> str:
+    return _joined(address, "ws", WEBSOCKET_PATH)
+
+
+def _joined(address: str, scheme: str, path: str) -> str:
+    try:
+        parts = urlsplit(address)
+        secure = _SECURE[parts.scheme]
+        host = parts.hostname
+        _ = parts.port  # checked when it is asked for
+    except (ValueError, KeyError):
+        host = None
+    if not host or parts.query or parts.fragment:
+        raise BadInput(f"a node's address looks like http://localhost:7600; got {address[:80]!r}")
+    base = parts.path.rstrip("/").removesuffix(WEBSOCKET_PATH)
+    return urlunsplit((scheme + "s" * secure, parts.netloc, base + path, "", ""))
