@@ -8,6 +8,8 @@ On a live connection nothing is sent twice, as the standard demands; what was ne
 again, by the table, after a reconnect.
 """
 
+from collections.abc import Collection
+
 from roskva.model import Key
 
 MAX_ID = 65535
@@ -20,7 +22,8 @@ class PacketIds:
     __slots__ = ("_sent", "in_flight", "last", "receive_maximum")
 
     def __init__(self, receive_maximum: int) -> None:
-        self.in_flight: dict[int, Sent] = {}
+        self.in_flight: dict[int, Sent | None] = {}
+        """None: taken back, and only the id is still in use."""
         self._sent: set[Sent] = set()
         self.last = 0
         self.receive_maximum = receive_maximum
@@ -42,6 +45,18 @@ class PacketIds:
         if sent is not None:
             self._sent.discard(sent)
         return sent
+
+    def disown(self, keys: Collection[Key]) -> None:
+        """Subscribed to anew: what is in flight of these may be sent again, and its acks are void.
+
+        An ack of before would hide that the current version is due again.
+        """
+        if not keys:
+            return
+        for id, sent in self.in_flight.items():
+            if sent is not None and sent[0] in keys:
+                self.in_flight[id] = None
+                self._sent.discard(sent)
 
     def _free_id(self) -> int:
         while True:

@@ -1,0 +1,123 @@
+"""What the MQTT connections of a process share: limits, packet ids, the clock, wills, counters.
+
+The clock is coarse. Connections note the turn in which they last heard something, and are visited
+when their patience may be over; nothing is set per packet. A process that was stopped for a while
+counts no turns, so its clients are not blamed for it.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from roskva.channels.base import Front
+from roskva.channels.mqtt.connection import MqttConnection
+from roskva.channels.mqtt.delivery import Notices
+from roskva.channels.mqtt.limits import MqttLimits
+
+_TURN_S: Final = 1.0
+_VISITS_AT_ONCE: Final = 500
+
+log = logging.getLogger(__name__)
+
+
+class MqttChannel:
+    """A factory of connections: what `create_server` is given."""
+
+    def __init__(self, front: Front, limits: MqttLimits) -> None:
+        self.front = front
+        self.limits = limits
+        notices = Notices()
+        self.encode_v3 = notices.v3
+        self.encode_v5 = notices.v5
+        self.turn = 0
+        self.counters: Counter[str] = Counter()
+        self._visits: dict[int, dict[MqttConnection, None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wills: dict[bytes, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+
+    def __call__(self) -> MqttConnection:
+        return MqttConnection(self)
+
+    # Time.
+
+    def visit_later(self, conn: MqttConnection, seconds: float) -> None:
+        self.forget(conn)
+        conn.visited_in = self.turn + max(1, round(seconds / _TURN_S))
+        self._visits.setdefault(conn.visited_in, {})[conn] = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._next_turn)
+
+    def forget(self, conn: MqttConnection) -> None:
+        visits = self._visits.get(conn.visited_in)
+        if visits is not None:
+            visits.pop(conn, None)
+            if not visits:
+                del self._visits[conn.visited_in]
+
+    def _next_turn(self) -> None:
+        self.turn += 1
+        self._timer = None
+        self._visit(self.turn)
+        if self._visits and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._next_turn)
+
+    def _visit(self, turn: int) -> None:
+        """A slice: many may have connected in the same second."""
+        visits = self._visits.get(turn)
+        if visits is None:
+            return
+        for conn in list(visits)[:_VISITS_AT_ONCE]:
+            self.forget(conn)
+            conn.visit()
+        if turn in self._visits:
+            asyncio.get_running_loop().call_soon(self._visit, turn)
+
+    # Publishing.
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("publishing failed", exc_info=task.exception())
+
+    # Wills that wait: of this process's clients only. Another process does not know of them, and a
+    # client that comes back there does not stop its will.
+
+    def will_later(self, client: bytes, seconds: float, publish: Callable[[], None]) -> None:
+        self.client_is_back(client, resumed=False)
+
+        def now() -> None:
+            del self._wills[client]
+            publish()
+
+        self._wills[client] = (asyncio.get_running_loop().call_later(seconds, now), publish)
+
+    def client_is_back(self, client: bytes, resumed: bool) -> None:
+        """Its will is void if it goes on with its session, and due if it begins a new one."""
+        waiting = self._wills.pop(client, None)
+        if waiting is not None:
+            timer, publish = waiting
+            timer.cancel()
+            if not resumed:
+                publish()
+
+    async def close(self) -> None:
+        """After the connections: what was received is published, wills that wait are dropped."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for timer, _ in self._wills.values():
+            timer.cancel()
+        self._wills.clear()
+        self._visits.clear()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def mqtt_factory(front: Front, limits: MqttLimits) -> MqttChannel:
+    return MqttChannel(front, limits)

@@ -1,0 +1,426 @@
+"""One MQTT connection: a TCP connection on one side, a session of the core on the other.
+
+    GREETING ── CONNECT, let in ──► OPENING ── session granted ──► OPEN ──► CLOSED
+        └──────── refused ─────────────┴──────── refused ───────────────────►┘
+
+CONNACK is sent when the core has granted the session, so the older one of the same client is fenced
+by then. A client need not wait for it: what it sends meanwhile is left unread, and so it is while
+too much that it asked for is unanswered.
+"""
+
+import asyncio
+import logging
+import socket
+from enum import Enum
+from typing import TYPE_CHECKING, Final, cast
+
+from roskva.channels.base import (
+    HIGH_WATER_BYTES,
+    LOW_WATER_BYTES,
+    NOBODY,
+    Connection,
+    Frame,
+    Front,
+    Principal,
+)
+from roskva.channels.mqtt import encode, properties
+from roskva.channels.mqtt.codes import V3, V5, BadPacket, Reason
+from roskva.channels.mqtt.decode import (
+    Connect,
+    Decoder,
+    Disconnect,
+    Packet,
+    PingReq,
+    PubAck,
+    Publish,
+    PubRel,
+    Subscribe,
+    Unsubscribe,
+    UnsupportedVersion,
+    Will,
+)
+from roskva.channels.mqtt.delivery import Delivery
+from roskva.channels.mqtt.greeting import (
+    NO_LIMIT,
+    Terms,
+    connack_properties,
+    identify,
+    row_id,
+    terms_of,
+)
+from roskva.channels.mqtt.limits import (
+    FOR_PUBLISHES,
+    FOR_REQUESTS,
+    FOR_SESSION,
+    FOR_UNREAD,
+    MqttLimits,
+)
+from roskva.channels.mqtt.publishing import Publishing
+from roskva.channels.mqtt.requests import Requests
+from roskva.core.effects import Attached, Closed
+from roskva.core.packets import Sent
+from roskva.errors import Fenced, Overloaded, RoskvaError, Unavailable
+from roskva.model import MAX_SOURCE_BYTES, NO_VERSION
+from roskva.wire.messages import PROTOCOL, Ack, ClientMessage, Operation, ServerMessage, Sync
+
+if TYPE_CHECKING:
+    from roskva.channels.mqtt.channel import MqttChannel
+
+_SIGN_OF_LIFE_S: Final = 600.0
+"""How often the core hears of a client that says nothing it would hear of."""
+
+_PUBACK: Final = 0x40
+
+log = logging.getLogger(__name__)
+
+
+class Phase(Enum):
+    GREETING = 0
+    OPENING = 1
+    OPEN = 2
+    CLOSED = 3
+
+
+class MqttConnection(asyncio.Protocol, Connection):
+    __slots__ = (
+        *("_connect", "_decoder", "_delivery", "_encode", "_error", "_heard_in", "_held"),
+        *("_number", "_phase", "_publishing", "_quick", "_requests", "_row", "_session"),
+        *("_taking", "_terms", "_will", "front", "limits", "mqtt", "principal"),
+        *("transport", "version", "visited_in"),
+    )
+    channel = "mqtt"
+
+    def __init__(self, mqtt: "MqttChannel") -> None:
+        self.mqtt = mqtt
+        self.front: Front = mqtt.front
+        self.limits: MqttLimits = mqtt.limits
+        self.principal: Principal = NOBODY
+        self.transport = cast(asyncio.Transport, None)
+        self.version = V3
+        self.visited_in = 0
+        self._phase = Phase.GREETING
+        self._decoder = Decoder(self.limits.max_packet_bytes)
+        self._connect: Connect | None = None
+        """Until it is answered."""
+        self._terms: Terms | None = None
+        self._will: Will | None = None
+        self._row = b""
+        """The client's id in the core, once it is attached."""
+        self._session = 0
+        self._number = 0
+        self._delivery: Delivery | None = None
+        """While it is open."""
+        self._encode = mqtt.encode_v3
+        self._requests: Requests | None = None
+        self._publishing: Publishing | None = None
+        self._held = 0
+        self._taking = False
+        self._quick = False
+        """Whatever arrives now begins with a new packet, and is taken at once."""
+        self._heard_in = mqtt.turn
+        self._error: str | None = None
+        """Why the core is about to close it."""
+
+    # The transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self.mqtt.visit_later(self, self.limits.handshake_timeout_s)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_in = self.mqtt.turn
+        if self._quick and len(data) == 4 and data[0] == _PUBACK and data[1] == 2:
+            self._delivery.acked(data[2] << 8 | data[3])  # type: ignore[union-attr]  # it is open
+            return
+        self._decoder.feed(data)
+        self._take_packets()
+
+    def pause_writing(self) -> None:
+        if self._delivery is not None:
+            self._delivery.pause()
+
+    def resume_writing(self) -> None:
+        if self._delivery is not None:
+            self._delivery.resume()
+            self.release(FOR_UNREAD)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+        self.mqtt.forget(self)
+        if self._row:
+            self.front.step(Closed(self))
+            self._leave_will()
+
+    def visit(self) -> None:
+        """From time to time: is the client still there?"""
+        match self._phase:
+            case Phase.CLOSED:
+                self.transport.abort()
+            case Phase.GREETING:
+                self.hang_up(Reason.KEEP_ALIVE_TIMEOUT)
+            case Phase.OPENING:  # the core has its own patience with shards
+                self.mqtt.visit_later(self, self.limits.handshake_timeout_s)
+            case Phase.OPEN:
+                self._check_presence()
+
+    def _check_presence(self) -> None:
+        patience = self._terms.patience_s if self._terms is not None else NO_LIMIT
+        silent = self.mqtt.turn - self._heard_in
+        if silent > patience and not self._held & FOR_PUBLISHES:
+            self.mqtt.counters["keep_alive_timeouts"] += 1
+            self.hang_up(Reason.KEEP_ALIVE_TIMEOUT)
+            return
+        self.say()
+        self.mqtt.visit_later(self, min(max(patience - silent, 0) + 1, _SIGN_OF_LIFE_S))
+
+    # What the core says.
+
+    def send(self, message: ServerMessage) -> None:
+        if message.error is not None:
+            self._error = message.error.code
+        if self._phase is Phase.OPENING and message.session is not None:
+            self._open(message)
+        delivery, requests = self._delivery, self._requests
+        if delivery is None:
+            return
+        if message.statuses and requests is not None:
+            for status in message.statuses:
+                requests.settle(status)
+            self._answer_requests(requests)
+        if message.notifications:
+            for notice in self._encode(message):
+                delivery.tell(notice)
+        for status in message.statuses:
+            delivery.settled(status.object, status.registered)
+
+    def broadcast(self, frame: Frame) -> None:
+        delivery = self._delivery
+        if delivery is not None:
+            delivery.broadcast(frame.encoded(self._encode), frame.step)
+
+    def close(self) -> None:
+        match self._error:
+            case Fenced.code:
+                reason = Reason.SESSION_TAKEN_OVER
+            case Overloaded.code:
+                reason = Reason.SERVER_BUSY
+            case Unavailable.code if self._phase is Phase.OPEN:
+                reason = Reason.SERVER_SHUTTING_DOWN
+                self._will = None
+            case Unavailable.code:
+                reason = Reason.SERVER_UNAVAILABLE
+            case None:
+                reason = Reason.KEEP_ALIVE_TIMEOUT
+            case _:
+                reason = Reason.UNSPECIFIED
+        self.hang_up(reason)
+
+    # What the client says.
+
+    def _take_packets(self) -> None:
+        if self._taking:
+            return  # the loop below goes on
+        self._taking, decoder = True, self._decoder
+        try:
+            while not self._held and self._phase is not Phase.CLOSED:
+                packet = decoder.next()
+                if packet is None:
+                    break
+                self._take(packet)
+        except BadPacket as bad:
+            self._refuse(bad)
+        finally:
+            self._taking = False
+        self._quick = self._delivery is not None and not self._held and decoder.idle()
+
+    def _take(self, packet: Packet) -> None:
+        if self._phase is Phase.GREETING:
+            if not isinstance(packet, Connect):
+                raise BadPacket(Reason.PROTOCOL_ERROR, "the first packet is not a CONNECT")
+            self._greet(packet)
+            return
+        assert self._delivery is not None, "nothing is taken while the session is being opened"
+        match packet:
+            case PubAck(id=id):
+                self._delivery.acked(id)
+            case Publish():
+                self._publishes().receive(packet)
+            case PubRel():
+                self._publishes().release(packet)
+            case Subscribe() | Unsubscribe():
+                self._request(packet, self._delivery)
+            case PingReq():
+                self.answer(encode.PINGRESP)
+                self.say()
+            case Disconnect():
+                self._goodbye(packet)
+            case Connect():
+                raise BadPacket(Reason.PROTOCOL_ERROR, "a second CONNECT")
+
+    def _refuse(self, bad: BadPacket) -> None:
+        self.mqtt.counters["bad_packets"] += 1
+        if isinstance(bad, UnsupportedVersion) and bad.level:
+            version = V5 if bad.level > V5 else V3
+            self.transport.write(encode.connack(version, bad.reason))
+        self.hang_up(bad.reason, str(bad))
+
+    def _request(self, packet: Subscribe | Unsubscribe, delivery: Delivery) -> None:
+        requests = self._requests
+        if requests is None:
+            requests = self._requests = Requests(self.version, self.limits.max_filters)
+        if isinstance(packet, Subscribe):
+            operations = requests.subscribe(packet, self._number + 1, delivery)
+        else:
+            operations = requests.unsubscribe(packet, self._number + 1, delivery)
+        if len(requests) >= self.limits.max_requests:
+            self.hold(FOR_REQUESTS)
+        if operations:
+            self.say(operations)
+        else:
+            self._answer_requests(requests)
+
+    def _answer_requests(self, requests: Requests) -> None:
+        for answer in requests.answers():
+            self.answer(answer)
+        if len(requests) < self.limits.max_requests:
+            self.release(FOR_REQUESTS)
+
+    def _publishes(self) -> Publishing:
+        if self._publishing is None:
+            self._publishing = Publishing(self)
+        return self._publishing
+
+    def _goodbye(self, packet: Disconnect) -> None:
+        expiry = packet.properties.get(properties.SESSION_EXPIRY)
+        kept = self._terms is not None and self._terms.keep
+        if expiry and not kept:
+            raise BadPacket(Reason.PROTOCOL_ERROR, "a session that was not to be kept")
+        if expiry == 0 and kept:
+            self.say(syncs=[Sync(b"", [])])  # nothing is left that would outlive it
+        if packet.reason == Reason.SUCCESS:
+            self._will = None
+        self._end()
+
+    # The beginning and the end.
+
+    def _greet(self, connect: Connect) -> None:
+        self.version = connect.version
+        self._phase = Phase.OPENING
+        found = identify(connect, self.front)
+        if isinstance(found, Reason):
+            self.mqtt.counters["refused"] += 1
+            self.hang_up(found)
+            return
+        terms = terms_of(connect, self.limits)
+        self.principal, self._terms, self._connect = found, terms, connect
+        self._will = connect.will
+        if self.version == V5:
+            self._encode = self.mqtt.encode_v5
+        if terms.patience_s == NO_LIMIT:  # then the network has to notice that nobody is there
+            peer = self.transport.get_extra_info("socket")
+            if peer is not None:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._row = row_id(found, terms.client)
+        self.mqtt.client_is_back(self._row, terms.resume)
+        self.hold(FOR_SESSION)
+        application = terms.client if len(terms.client.encode()) <= MAX_SOURCE_BYTES else ""
+        self.front.step(Attached(self, self._row, application, terms.resume, terms.keep))
+
+    def _open(self, message: ServerMessage) -> None:
+        """The session is granted; `message` is the first that names it."""
+        connect, terms = self._connect, self._terms
+        assert connect is not None
+        assert terms is not None
+        assert message.session is not None
+        self._session = message.session
+        resumed = message.digest is not None and message.digest.count > 0
+        self._delivery = Delivery(self, terms.receive_maximum, terms.max_packet, resumed)
+        self._phase, self._connect = Phase.OPEN, None
+        said = connack_properties(connect, terms, self.limits)
+        self.answer(encode.connack(self.version, Reason.SUCCESS, resumed, said))
+        self.mqtt.visit_later(self, min(terms.patience_s + 1, _SIGN_OF_LIFE_S))
+        self.release(FOR_SESSION)
+
+    def hang_up(self, reason: Reason, text: str = "") -> None:
+        """Say why, as far as the client's version has words for it."""
+        if self._phase is Phase.CLOSED:
+            return
+        if self._phase is Phase.OPENING:
+            self.transport.write(encode.connack(self.version, reason))
+        elif self._phase is Phase.OPEN and self.version == V5:
+            self.answer(encode.disconnect(reason, text))
+        self._end()
+
+    def _end(self) -> None:
+        if self._phase is not Phase.CLOSED:
+            self._phase, self._delivery, self._quick = Phase.CLOSED, None, False
+            self.transport.close()
+            self.mqtt.visit_later(self, self.limits.closing_timeout_s)
+
+    def _leave_will(self) -> None:
+        will, self._will = self._will, None
+        if will is None or self._terms is None:
+            return
+        delay = properties.number(will.properties, properties.WILL_DELAY, 0)
+        publishing = self._publishes()
+        if delay and self._terms.keep:
+            self.mqtt.will_later(self._row, delay, lambda: publishing.will(will))
+        else:
+            publishing.will(will)
+
+    # To the core.
+
+    def say(
+        self, operations: list[Operation] | None = None, syncs: list[Sync] | None = None
+    ) -> None:
+        self._number += 1
+        message = ClientMessage(
+            PROTOCOL, self._session, self._number, None, operations or [], [], syncs or []
+        )
+        self.front.received(self, self.principal, message)
+
+    def ack(self, sent: Sent) -> None:
+        self._number += 1
+        key, version, epoch = sent
+        ack = Ack(key, None if version == NO_VERSION else version, epoch)
+        message = ClientMessage(PROTOCOL, self._session, self._number, None, [], [ack])
+        self.front.received(self, self.principal, message)
+
+    # To the client.
+
+    def answer(self, packet: bytes) -> None:
+        """Not a notification, and small; but a client that does not read may ask for many."""
+        if self._delivery is None:
+            return
+        if self._terms is not None and len(packet) > self._terms.max_packet:
+            self._end()
+            return
+        self.transport.write(packet)
+        if self.transport.get_write_buffer_size() > self.limits.max_unread_bytes:
+            self.hold(FOR_UNREAD)
+
+    def explain(self, text: str) -> str:
+        """As a reason string, if the client wants one."""
+        return text if self._terms is not None and self._terms.explains else ""
+
+    def ignored(self, error: RoskvaError) -> None:
+        """A publish that failed; on 3.1.1 nobody else hears of it."""
+        self.mqtt.counters["ignored_publishes"] += 1
+        log.info("publish not accepted: %s", error.code)
+
+    # Reading.
+
+    def hold(self, why: int) -> None:
+        if not self._held:
+            self.transport.pause_reading()
+        self._held |= why
+        self._quick = False
+
+    def release(self, why: int) -> None:
+        if not self._held & why:
+            return
+        self._held &= ~why
+        if not self._held and self._phase is not Phase.CLOSED:
+            self.transport.resume_reading()
+            self._take_packets()

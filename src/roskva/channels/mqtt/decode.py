@@ -1,0 +1,306 @@
+"""Bytes from a client to packets. Nothing here does I/O, and nothing but `BadPacket` comes out.
+
+A packet's length is checked as soon as its first bytes are there, so no more than one packet of the
+permitted size is ever held; what it holds is checked before it is handed on.
+"""
+
+from typing import Final
+
+import msgspec
+
+from roskva.channels.mqtt import properties
+from roskva.channels.mqtt.codes import (
+    CONNECT,
+    DISCONNECT,
+    PINGREQ,
+    PUBACK,
+    PUBLISH,
+    PUBREL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    V3,
+    V5,
+    BadPacket,
+    Reason,
+)
+from roskva.channels.mqtt.fields import Reader
+from roskva.channels.mqtt.properties import NONE, Properties
+
+_FLAGS: Final = {
+    CONNECT: 0,
+    PUBACK: 0,
+    PUBREL: 2,
+    SUBSCRIBE: 2,
+    UNSUBSCRIBE: 2,
+    PINGREQ: 0,
+    DISCONNECT: 0,
+}
+
+
+class Will(msgspec.Struct, frozen=True):
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NONE
+
+
+class Connect(msgspec.Struct, frozen=True):
+    version: int
+    client: str
+    clean: bool
+    keep_alive: int
+    will: Will | None = None
+    user: str | None = None
+    password: bytes | None = None
+    properties: Properties = NONE
+
+
+class Publish(msgspec.Struct, frozen=True):
+    topic: str
+    payload: bytes
+    qos: int = 0
+    id: int = 0
+    retain: bool = False
+    dup: bool = False
+    properties: Properties = NONE
+
+
+class PubAck(msgspec.Struct, frozen=True):
+    id: int
+    reason: int = Reason.SUCCESS
+
+
+class PubRel(msgspec.Struct, frozen=True):
+    id: int
+    reason: int = Reason.SUCCESS
+
+
+class Filter(msgspec.Struct, frozen=True):
+    topic: str
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    id: int
+    filters: list[Filter]
+    properties: Properties = NONE
+
+
+class Unsubscribe(msgspec.Struct, frozen=True):
+    id: int
+    topics: list[str]
+
+
+class PingReq(msgspec.Struct, frozen=True):
+    pass
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    reason: int = Reason.SUCCESS
+    properties: Properties = NONE
+
+
+Packet = Connect | Publish | PubAck | PubRel | Subscribe | Unsubscribe | PingReq | Disconnect
+
+
+class UnsupportedVersion(BadPacket):
+    """Not a version we speak; `level` is what the client asked for."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(Reason.UNSUPPORTED_VERSION, f"protocol level {level}")
+        self.level = level
+
+
+class Decoder:
+    """Fed with what arrives; `next` takes the packets off. The first of them sets the version."""
+
+    __slots__ = ("_at", "_data", "max_packet_bytes", "version")
+
+    def __init__(self, max_packet_bytes: int) -> None:
+        self.max_packet_bytes = max_packet_bytes
+        self.version = V3
+        self._data = b""
+        self._at = 0
+
+    def feed(self, data: bytes) -> None:
+        self._data = self._data[self._at :] + data if self._at < len(self._data) else data
+        self._at = 0
+
+    def idle(self) -> bool:
+        """Nothing is left over."""
+        return self._at >= len(self._data)
+
+    def next(self) -> Packet | None:
+        header = self._header()
+        if header is None:
+            return None
+        start, end = header
+        if end > len(self._data):
+            return None
+        first, self._at = self._data[self._at], end
+        body = self._data[start:end]
+        if end == len(self._data):
+            self._data, self._at = b"", 0
+        return self._packet(first >> 4, first & 0x0F, body)
+
+    def _header(self) -> tuple[int, int] | None:
+        """Where the body begins and ends; None if that is not known yet."""
+        data, at = self._data, self._at
+        length = 0
+        for i in range(4):
+            if at + 1 + i >= len(data):
+                return None
+            byte = data[at + 1 + i]
+            length |= (byte & 0x7F) << 7 * i
+            if byte < 0x80:
+                break
+        else:
+            raise BadPacket(Reason.MALFORMED, "a remaining length of more than four bytes")
+        if i and not byte and self.version == V5:
+            raise BadPacket(Reason.MALFORMED, "a remaining length longer than needed")
+        start = at + 2 + i
+        if start - at + length > self.max_packet_bytes:
+            raise BadPacket(
+                Reason.PACKET_TOO_LARGE, f"more than {self.max_packet_bytes} bytes in a packet"
+            )
+        return start, start + length
+
+    def _packet(self, kind: int, flags: int, body: bytes) -> Packet:
+        reader = Reader(body)
+        if kind == PUBLISH:
+            return self._publish(flags, reader)
+        if flags != _FLAGS.get(kind):
+            reason = Reason.MALFORMED if kind in _FLAGS else Reason.PROTOCOL_ERROR
+            raise BadPacket(reason, f"packet type {kind} with flags {flags}")
+        match kind:
+            case 1:
+                packet: Packet = self._connect(reader)
+            case 4:
+                packet = PubAck(*self._acknowledged(PUBACK, reader))
+            case 6:
+                packet = PubRel(*self._acknowledged(PUBREL, reader))
+            case 8:
+                packet = self._subscribe(reader)
+            case 10:
+                packet = self._unsubscribe(reader)
+            case 14:
+                packet = self._disconnect(reader)
+            case _:
+                packet = PingReq()
+        reader.done()
+        return packet
+
+    def _properties(self, packet: int, reader: Reader) -> Properties:
+        return properties.read(reader, packet) if self.version == V5 else NONE
+
+    def _connect(self, reader: Reader) -> Connect:
+        if reader.string() != "MQTT":
+            raise UnsupportedVersion(0)
+        level = reader.u8()
+        if level not in (V3, V5):
+            raise UnsupportedVersion(level)
+        self.version = level
+        flags = reader.u8()
+        will_flag, will_qos = flags & 0x04, flags >> 3 & 3
+        if flags & 0x01 or will_qos == 3 or (not will_flag and flags & 0x38):
+            raise BadPacket(Reason.MALFORMED, f"connect flags 0x{flags:02x}")
+        if level == V3 and flags & 0xC0 == 0x40:
+            raise BadPacket(Reason.MALFORMED, "a password without a user name")
+        keep_alive = reader.u16()
+        found = self._properties(CONNECT, reader)
+        if properties.AUTHENTICATION_DATA in found and (
+            properties.AUTHENTICATION_METHOD not in found
+        ):
+            raise BadPacket(Reason.PROTOCOL_ERROR, "authentication data without a method")
+        client = reader.string()
+        will = self._will(reader, will_qos, bool(flags & 0x20)) if will_flag else None
+        user = reader.string() if flags & 0x80 else None
+        password = reader.binary() if flags & 0x40 else None
+        clean = bool(flags & 0x02)
+        return Connect(level, client, clean, keep_alive, will, user, password, found)
+
+    def _will(self, reader: Reader, qos: int, retain: bool) -> Will:
+        found = self._properties(properties.WILL, reader)
+        topic = _topic_name(reader)
+        if not topic:
+            raise BadPacket(Reason.TOPIC_NAME_INVALID, "a will without a topic")
+        return Will(topic, reader.binary(), qos, retain, found)
+
+    def _publish(self, flags: int, reader: Reader) -> Publish:
+        qos, dup = flags >> 1 & 3, bool(flags & 0x08)
+        if qos == 3 or (dup and not qos):
+            raise BadPacket(Reason.MALFORMED, f"publish flags {flags}")
+        topic = _topic_name(reader)
+        id = reader.packet_id() if qos else 0
+        found = self._properties(PUBLISH, reader)
+        if properties.TOPIC_ALIAS in found:
+            raise BadPacket(Reason.TOPIC_ALIAS_INVALID, "topic aliases are not used here")
+        if not topic:
+            raise BadPacket(Reason.PROTOCOL_ERROR, "a publish without a topic")
+        return Publish(topic, reader.rest(), qos, id, bool(flags & 1), dup, found)
+
+    def _acknowledged(self, packet: int, reader: Reader) -> tuple[int, int]:
+        id, reason = reader.packet_id(), int(Reason.SUCCESS)
+        if self.version == V5 and reader.left():
+            reason = reader.u8()
+            if reader.left():
+                properties.read(reader, packet)
+        return id, reason
+
+    def _subscribe(self, reader: Reader) -> Subscribe:
+        id = reader.packet_id()
+        found = self._properties(SUBSCRIBE, reader)
+        if properties.SUBSCRIPTION_ID in found:
+            raise BadPacket(
+                Reason.SUBSCRIPTION_IDS_NOT_SUPPORTED, "subscription ids are not used here"
+            )
+        filters: list[Filter] = []
+        while reader.left():
+            filters.append(self._filter(reader))
+        if not filters:
+            raise BadPacket(Reason.PROTOCOL_ERROR, "a subscribe without filters")
+        return Subscribe(id, filters, found)
+
+    def _filter(self, reader: Reader) -> Filter:
+        topic, options = _topic_filter(reader), reader.u8()
+        if options & (0xFC if self.version == V3 else 0xC0):
+            raise BadPacket(Reason.MALFORMED, f"subscription options 0x{options:02x}")
+        qos, no_local, handling = options & 3, bool(options & 0x04), options >> 4
+        if qos == 3 or handling == 3 or (no_local and topic.startswith("$share/")):
+            raise BadPacket(Reason.PROTOCOL_ERROR, f"subscription options 0x{options:02x}")
+        return Filter(topic, qos, no_local, bool(options & 0x08), handling)
+
+    def _unsubscribe(self, reader: Reader) -> Unsubscribe:
+        id = reader.packet_id()
+        self._properties(UNSUBSCRIBE, reader)
+        topics: list[str] = []
+        while reader.left():
+            topics.append(_topic_filter(reader))
+        if not topics:
+            raise BadPacket(Reason.PROTOCOL_ERROR, "an unsubscribe without filters")
+        return Unsubscribe(id, topics)
+
+    def _disconnect(self, reader: Reader) -> Disconnect:
+        if self.version == V3 or not reader.left():
+            return Disconnect()
+        reason = reader.u8()
+        found = properties.read(reader, DISCONNECT) if reader.left() else NONE
+        return Disconnect(reason, found)
+
+
+def _topic_name(reader: Reader) -> str:
+    topic = reader.string()
+    if "+" in topic or "#" in topic:
+        raise BadPacket(Reason.TOPIC_NAME_INVALID, "a topic name with wildcards")
+    return topic
+
+
+def _topic_filter(reader: Reader) -> str:
+    topic = reader.string()
+    if not topic:
+        raise BadPacket(Reason.PROTOCOL_ERROR, "an empty topic filter")
+    return topic

@@ -1,0 +1,153 @@
+"""The properties of MQTT 5: which there are, where they may stand, what they hold.
+
+A packet's properties are a dictionary from id to value. User properties may come more than once
+and are a list of pairs; anything else that comes twice is a protocol error.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from roskva.channels.mqtt import fields
+from roskva.channels.mqtt.codes import (
+    CONNECT,
+    DISCONNECT,
+    PUBACK,
+    PUBLISH,
+    PUBREL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    BadPacket,
+    Reason,
+)
+from roskva.channels.mqtt.fields import Reader
+
+Value = int | str | bytes | list[tuple[str, str]]
+Properties = Mapping[int, Value]
+NONE: Final[Properties] = {}
+
+PAYLOAD_FORMAT: Final = 0x01
+MESSAGE_EXPIRY: Final = 0x02
+CONTENT_TYPE: Final = 0x03
+RESPONSE_TOPIC: Final = 0x08
+CORRELATION_DATA: Final = 0x09
+SUBSCRIPTION_ID: Final = 0x0B
+SESSION_EXPIRY: Final = 0x11
+ASSIGNED_CLIENT_ID: Final = 0x12
+SERVER_KEEP_ALIVE: Final = 0x13
+AUTHENTICATION_METHOD: Final = 0x15
+AUTHENTICATION_DATA: Final = 0x16
+REQUEST_PROBLEM_INFORMATION: Final = 0x17
+WILL_DELAY: Final = 0x18
+REQUEST_RESPONSE_INFORMATION: Final = 0x19
+REASON_STRING: Final = 0x1F
+RECEIVE_MAXIMUM: Final = 0x21
+TOPIC_ALIAS_MAXIMUM: Final = 0x22
+TOPIC_ALIAS: Final = 0x23
+USER_PROPERTY: Final = 0x26
+MAXIMUM_PACKET_SIZE: Final = 0x27
+WILDCARDS_AVAILABLE: Final = 0x28
+SUBSCRIPTION_IDS_AVAILABLE: Final = 0x29
+SHARED_AVAILABLE: Final = 0x2A
+
+WILL: Final = 0
+"""Not a packet, but with properties of its own."""
+
+_ALLOWED: Final = {
+    CONNECT: {
+        *(SESSION_EXPIRY, RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE, TOPIC_ALIAS_MAXIMUM),
+        *(REQUEST_RESPONSE_INFORMATION, REQUEST_PROBLEM_INFORMATION, USER_PROPERTY),
+        *(AUTHENTICATION_METHOD, AUTHENTICATION_DATA),
+    },
+    WILL: {
+        *(WILL_DELAY, PAYLOAD_FORMAT, MESSAGE_EXPIRY, CONTENT_TYPE, RESPONSE_TOPIC),
+        *(CORRELATION_DATA, USER_PROPERTY),
+    },
+    PUBLISH: {
+        *(PAYLOAD_FORMAT, MESSAGE_EXPIRY, TOPIC_ALIAS, RESPONSE_TOPIC, CORRELATION_DATA),
+        *(USER_PROPERTY, CONTENT_TYPE),
+    },
+    PUBACK: {REASON_STRING, USER_PROPERTY},
+    PUBREL: {REASON_STRING, USER_PROPERTY},
+    SUBSCRIBE: {SUBSCRIPTION_ID, USER_PROPERTY},
+    UNSUBSCRIBE: {USER_PROPERTY},
+    DISCONNECT: {SESSION_EXPIRY, REASON_STRING, USER_PROPERTY},
+}
+"""In what clients send. A subscription id in their PUBLISH is a protocol error of its own."""
+
+_BYTES: Final = {
+    *(PAYLOAD_FORMAT, REQUEST_PROBLEM_INFORMATION, REQUEST_RESPONSE_INFORMATION),
+    *(WILDCARDS_AVAILABLE, SUBSCRIPTION_IDS_AVAILABLE, SHARED_AVAILABLE),
+}
+_U16: Final = {SERVER_KEEP_ALIVE, RECEIVE_MAXIMUM, TOPIC_ALIAS_MAXIMUM, TOPIC_ALIAS}
+_U32: Final = {MESSAGE_EXPIRY, SESSION_EXPIRY, WILL_DELAY, MAXIMUM_PACKET_SIZE}
+_STRINGS: Final = {
+    *(CONTENT_TYPE, RESPONSE_TOPIC, ASSIGNED_CLIENT_ID, AUTHENTICATION_METHOD, REASON_STRING),
+}
+_BINARY: Final = {CORRELATION_DATA, AUTHENTICATION_DATA}
+
+_READ: Final[dict[int, Callable[[Reader], Value]]] = {
+    **dict.fromkeys(_BYTES, Reader.u8),
+    **dict.fromkeys(_U16, Reader.u16),
+    **dict.fromkeys(_U32, Reader.u32),
+    **dict.fromkeys(_STRINGS, Reader.string),
+    **dict.fromkeys(_BINARY, Reader.binary),
+    SUBSCRIPTION_ID: Reader.varint,
+}
+_WRITE: Final[dict[int, Callable[..., bytes]]] = {
+    **dict.fromkeys(_BYTES, lambda value: bytes([value])),
+    **dict.fromkeys(_U16, fields.u16),
+    **dict.fromkeys(_U32, fields.u32),
+    **dict.fromkeys(_STRINGS, fields.string),
+    **dict.fromkeys(_BINARY, fields.binary),
+    SUBSCRIPTION_ID: fields.varint,
+}
+
+_YES_OR_NO: Final = {PAYLOAD_FORMAT, REQUEST_PROBLEM_INFORMATION, REQUEST_RESPONSE_INFORMATION}
+_NEVER_ZERO: Final = {RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE, SUBSCRIPTION_ID}
+
+
+def read(reader: Reader, packet: int) -> Properties:
+    length = reader.varint()
+    if not length:
+        return NONE
+    part, found = reader.part(length), dict[int, Value]()
+    while part.left():
+        id = part.varint()
+        if id not in _ALLOWED[packet]:
+            known = id == SUBSCRIPTION_ID and packet == PUBLISH
+            reason = Reason.PROTOCOL_ERROR if known else Reason.MALFORMED
+            raise BadPacket(reason, f"property 0x{id:02x} has no place here")
+        if id == USER_PROPERTY:
+            pairs = found.setdefault(id, [])
+            assert isinstance(pairs, list)
+            pairs.append((part.string(), part.string()))
+        elif id in found:
+            raise BadPacket(Reason.PROTOCOL_ERROR, f"property 0x{id:02x} comes twice")
+        else:
+            found[id] = _checked(id, _READ[id](part))
+    return found
+
+
+def _checked(id: int, value: Value) -> Value:
+    if (id in _YES_OR_NO and value not in (0, 1)) or (id in _NEVER_ZERO and value == 0):
+        raise BadPacket(Reason.PROTOCOL_ERROR, f"property 0x{id:02x} may not be {value!r}")
+    if id == RESPONSE_TOPIC and isinstance(value, str) and ("+" in value or "#" in value):
+        raise BadPacket(Reason.PROTOCOL_ERROR, "a response topic has no wildcards")
+    return value
+
+
+def write(properties: Properties) -> bytes:
+    out = bytearray()
+    for id, value in properties.items():
+        if isinstance(value, list):
+            for name, text in value:
+                out += bytes([id]) + fields.string(name) + fields.string(text)
+        else:
+            out += bytes([id]) + _WRITE[id](value)
+    return fields.varint(len(out)) + bytes(out)
+
+
+def number(properties: Properties, id: int, default: int) -> int:
+    value = properties.get(id, default)
+    assert isinstance(value, int)
+    return value

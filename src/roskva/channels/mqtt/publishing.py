@@ -1,0 +1,173 @@
+"""What a client publishes, in order: PUBLISH in, an update to the node, then its PUBACK or PUBREC.
+
+Updates that arrive while others are being made durable go together next, so a connection has one
+call under way and its answers keep their order. What was received is published also if the
+connection ends meanwhile.
+
+Of QoS 2 the handshake is kept on a connection: an id that was received is not published again until
+it is released. Across connections it is QoS 1.
+"""
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from roskva.channels.base import Front
+from roskva.channels.mqtt import encode
+from roskva.channels.mqtt.codes import V5, BadPacket, Reason
+from roskva.channels.mqtt.decode import Publish, PubRel, Will
+from roskva.channels.mqtt.limits import FOR_PUBLISHES
+from roskva.errors import (
+    BadInput,
+    BadName,
+    LimitExceeded,
+    Overloaded,
+    RoskvaError,
+    TooLarge,
+    Unauthorised,
+)
+from roskva.model import MAX_VERSION, NO_VERSION, Update, parse_key
+
+if TYPE_CHECKING:
+    from roskva.channels.mqtt.connection import MqttConnection
+
+_MAX_DIGITS: Final = 19
+
+
+class BadPayload(BadInput):
+    """Not a version, where the app chooses its versions itself."""
+
+
+_REASONS: Final[tuple[tuple[type[RoskvaError], Reason], ...]] = (
+    (BadPayload, Reason.PAYLOAD_FORMAT_INVALID),
+    (BadName, Reason.TOPIC_NAME_INVALID),
+    (Unauthorised, Reason.NOT_AUTHORISED),
+    (LimitExceeded, Reason.QUOTA_EXCEEDED),
+    (Overloaded, Reason.QUOTA_EXCEEDED),
+    (TooLarge, Reason.QUOTA_EXCEEDED),
+)
+
+
+def reason_of(error: RoskvaError) -> Reason:
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    return Reason.IMPLEMENTATION_SPECIFIC
+
+
+def version_in(payload: bytes) -> int:
+    if not payload.isdigit() or len(payload) > _MAX_DIGITS or int(payload) > MAX_VERSION:
+        raise BadPayload("the payload is not a version: an integer from 0 to 2^63-1 in digits")
+    return int(payload)
+
+
+def update_of(packet: Publish | Will, front: Front) -> Update:
+    object = parse_key(packet.topic)
+    published_at = time.time_ns() // 1000
+    if front.assigns_versions(object.app):
+        return Update(packet.topic, NO_VERSION, None, packet.payload, published_at)
+    return Update(packet.topic, version_in(packet.payload), published_at=published_at)
+
+
+class Received:
+    """A PUBLISH to be answered: with an update, or with what is wrong with it."""
+
+    __slots__ = ("id", "qos", "what")
+
+    def __init__(self, qos: int, id: int, what: Update | RoskvaError) -> None:
+        self.qos = qos
+        self.id = id
+        self.what = what
+
+
+class Publishing:
+    __slots__ = ("_conn", "_in_flight", "_running", "_unanswered")
+
+    def __init__(self, conn: "MqttConnection") -> None:
+        self._conn = conn
+        self._unanswered: deque[Received] = deque()
+        self._in_flight: dict[int, bool] = {}
+        """Ids the client may not use anew; whether a PUBREC was sent under them."""
+        self._running = False
+
+    def receive(self, packet: Publish) -> None:
+        if packet.qos == 2 and packet.id in self._in_flight:
+            if self._in_flight[packet.id]:
+                self._conn.answer(encode.pubrec(self._conn.version, packet.id))
+            return
+        if packet.qos:
+            self._in_flight[packet.id] = False
+            if len(self._in_flight) > self._conn.limits.receive_maximum:
+                self._too_many()
+        self._add(packet.qos, packet.id, packet)
+
+    def _too_many(self) -> None:
+        """On 3.1.1 a client does not know better, and is only read from more slowly."""
+        if self._conn.version == V5:
+            text = f"more than {self._conn.limits.receive_maximum} publishes in flight"
+            raise BadPacket(Reason.RECEIVE_MAXIMUM_EXCEEDED, text)
+
+    def will(self, will: Will) -> None:
+        self._add(0, 0, will)
+
+    def release(self, packet: PubRel) -> None:
+        known = self._in_flight.pop(packet.id, None) is not None
+        reason = Reason.SUCCESS if known else Reason.PACKET_ID_NOT_FOUND
+        self._conn.answer(encode.pubcomp(self._conn.version, packet.id, reason))
+
+    def _add(self, qos: int, id: int, packet: Publish | Will) -> None:
+        conn = self._conn
+        try:
+            what: Update | RoskvaError = update_of(packet, conn.front)
+        except RoskvaError as error:
+            what = error
+        self._unanswered.append(Received(qos, id, what))
+        if len(self._unanswered) >= conn.limits.receive_maximum:
+            conn.hold(FOR_PUBLISHES)
+        if not self._running:
+            self._running = True
+            conn.mqtt.run(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._unanswered:
+                batch = list(self._unanswered)
+                results = iter(await self._publish([r.what for r in batch]))
+                for received in batch:
+                    self._unanswered.popleft()
+                    self._answer(received, next(results))
+                if len(self._unanswered) < self._conn.limits.receive_maximum:
+                    self._conn.release(FOR_PUBLISHES)
+        finally:
+            self._running = False
+
+    async def _publish(self, what: list[Update | RoskvaError]) -> list[int | RoskvaError]:
+        updates = [update for update in what if isinstance(update, Update)]
+        results: list[int | RoskvaError] = []
+        if updates:
+            try:
+                results = await self._conn.front.publish(self._conn.principal, updates)
+            except RoskvaError as error:
+                results = [error] * len(updates)
+        in_order = iter(results)
+        return [next(in_order) if isinstance(one, Update) else one for one in what]
+
+    def _answer(self, received: Received, result: int | RoskvaError) -> None:
+        conn, id = self._conn, received.id
+        reason, text = Reason.SUCCESS, ""
+        if isinstance(result, RoskvaError):
+            reason, text = reason_of(result), conn.explain(str(result))
+            conn.ignored(result)
+            if conn.version != V5 and received.qos and result.retriable:
+                # It cannot be said, but must not be taken for done: the client comes back with it.
+                conn.hang_up(Reason.SERVER_UNAVAILABLE)
+                return
+        if received.qos == 1:
+            self._in_flight.pop(id, None)
+            conn.answer(encode.puback(conn.version, id, reason, text))
+        elif received.qos == 2:
+            if reason == Reason.SUCCESS or conn.version != V5:
+                self._in_flight[id] = True
+            else:
+                self._in_flight.pop(id, None)
+            conn.answer(encode.pubrec(conn.version, id, reason, text))
