@@ -7,7 +7,7 @@ straight to its transport.
 import asyncio
 import secrets
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request
@@ -124,9 +124,8 @@ class WebSocket(asyncio.Protocol, Connection):
     # asyncio's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
         self._server_state.connections.add(self)
 
     def data_received(self, data: bytes) -> None:

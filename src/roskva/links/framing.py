@@ -5,7 +5,7 @@ A stream that announces more than a frame may hold is closed: its other end is n
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from roskva.wire.links import MAX_LINK_FRAME_BYTES
 
@@ -43,8 +43,7 @@ class Framed(asyncio.Protocol):
     # asyncio's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._opened(self)
 
     def data_received(self, data: bytes) -> None:

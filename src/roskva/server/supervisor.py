@@ -7,6 +7,7 @@ time and ever later if it keeps ending. The parent serves nobody itself.
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import socket
@@ -28,6 +29,8 @@ _LONGEST_PAUSE_S: Final = 10.0
 _HEALTHY_S: Final = 30.0
 """A process that ran for so long has a clean record again."""
 _STOP_S: Final = 10.0
+_LONGEST_RUN_PATH: Final = 80
+"""Bytes; the path of a Unix socket has at most 107, and the names in the directory need a few."""
 
 
 def assignments(
@@ -58,9 +61,13 @@ def _share(shards: int, owners: int, i: int) -> range:
 
 
 @contextmanager
-def run_directory() -> Iterator[Path]:
-    """For the sockets between the processes; their paths have to be short."""
-    path = Path(tempfile.mkdtemp(prefix="roskva-"))
+def run_directory(data: Path) -> Iterator[Path]:
+    """For the sockets between the processes: with the data, unless that makes too long a path."""
+    path = data.resolve() / "run"
+    if len(os.fsencode(path)) > _LONGEST_RUN_PATH:
+        path = Path(tempfile.mkdtemp(prefix="roskva-"))
+    shutil.rmtree(path, ignore_errors=True)  # of a node that was killed
+    path.mkdir(mode=0o700)
     try:
         yield path
     finally:
@@ -86,7 +93,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        with run_directory() as run_dir:
+        with run_directory(self._data.path) as run_dir:
             wanted = assignments(
                 self._config, self._data.meta.shards, run_dir, self._http_port, self._mqtt_port
             )
