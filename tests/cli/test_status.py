@@ -16,7 +16,7 @@ status.register(app)
 
 A_NODE: dict[str, Any] = {
     "version": "0.1.0",
-    "started_at": int((time.time() - 7300) * 1e6),
+    "started_at": time.time() - 7300,
     "processes": [
         {
             "name": "registrar-0",
@@ -66,6 +66,14 @@ def test_scripts_get_what_the_node_said(node: FakeNode) -> None:
     node.answer = lambda *_: (200, A_NODE)
     result = run("--json", "--url", node.url)
     assert json.loads(result.stdout) == A_NODE
+
+
+def test_a_process_that_does_not_answer_is_exit_code_1(node: FakeNode) -> None:
+    node.answer = lambda *_: (200, {"processes": [{"name": "state-1", "error": "no answer"}]})
+    result = run("--url", node.url)
+    assert result.exit_code == 1
+    assert ["state-1", "no", "answer"] in rows(result.stdout)
+    assert run("--url", node.url, "--json").exit_code == 1
 
 
 def test_a_node_that_says_little_is_shown_all_the_same(node: FakeNode) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roskva.cli.node import DEFAULT_URL, NodeApi, UrlOption
-from roskva.cli.outcome import EXIT_CODES, sentences
+from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
 
 CHANNELS = ("websocket", "mqtt", "http")
 _MIB = 1 << 20
@@ -27,6 +27,8 @@ class Process(msgspec.Struct, frozen=True):
     cpu_seconds: float = 0.0
     counters: dict[str, float] = {}
     sessions: dict[str, int] = {}
+    error: str = ""
+    """Why it did not answer."""
 
 
 class Shard(msgspec.Struct, frozen=True):
@@ -41,8 +43,8 @@ class Shard(msgspec.Struct, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     version: str = ""
-    started_at: int = 0
-    """Wall-clock microseconds."""
+    started_at: float = 0.0
+    """Wall-clock seconds."""
     processes: list[Process] = []
     shards: list[Shard] = []
 
@@ -62,7 +64,7 @@ def status(
     """Show a node's processes, sessions, shards and counters.
 
     A shard's lag is what its feed has and its store does not have yet. It is 0 most of the time,
-    and after a start or a gap it falls.
+    and after a start or a gap it falls. If a process does not answer, the exit code is 1.
     """
     with sentences(), NodeApi(url) as node:
         answer = node.get("/v1/status", msgspec.Raw)
@@ -71,11 +73,11 @@ def status(
         print(bytes(answer).decode())
     else:
         show(found, Console(markup=False, highlight=False))
+    raise typer.Exit(FAILED if any(process.error for process in found.processes) else 0)
 
 
 def show(found: Status, console: Console) -> None:
-    started_s = found.started_at / 1e6
-    up = f", up {duration(time.time() - started_s)}" if started_s else ""
+    up = f", up {duration(time.time() - found.started_at)}" if found.started_at else ""
     console.print(f"roskva {found.version}{up}\n", style="bold")
     console.print(processes(found.processes), "")
     console.print(shards(found.shards))
@@ -86,6 +88,9 @@ def show(found: Status, console: Console) -> None:
 def processes(found: list[Process]) -> Table:
     table = _table("process", "role", "pid", "memory", "CPU", *CHANNELS, left=2)
     for process in found:
+        if process.error:
+            table.add_row(process.name, Text(process.error, style="red"))
+            continue
         table.add_row(
             process.name,
             process.role,

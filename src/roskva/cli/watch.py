@@ -14,7 +14,14 @@ from roskva.cli.node import DEFAULT_URL, NodeApi, UrlOption
 from roskva.cli.outcome import EXIT_CODES, NodeRefused, complain, sentences
 from roskva.cli.watch_state import Told, WatchState, told
 from roskva.client.client import Client
-from roskva.core.effects import ClientEvent, Notify, NotifyUnknown, RegistrationFailure, Trouble
+from roskva.core.effects import (
+    ClientEvent,
+    Notify,
+    NotifyUnknown,
+    RegistrationFailure,
+    RegistrationStatus,
+    Trouble,
+)
 from roskva.model import ObjectId, parse_key
 
 _TRY_AGAIN_S = 1.0
@@ -71,6 +78,7 @@ class Watch:
         self._state = state
         self._json = json
         self._left = count
+        self._complaint = ""
         self._console = Console(markup=False, highlight=False)
 
     async def run(self, objects: list[ObjectId]) -> None:
@@ -111,8 +119,16 @@ class Watch:
             case RegistrationFailure(name=name):
                 await asyncio.sleep(_TRY_AGAIN_S)
                 await client.register(name, self._state.version(event.object))
+            case RegistrationStatus():
+                self._complaint = ""
             case Trouble(code=code, text=text):
-                complain(f"{text} ({code}); trying again")
+                self._complain(f"{text} ({code}); trying again")
+
+    def _complain(self, sentence: str) -> None:
+        """Once, not at every attempt to connect."""
+        if sentence != self._complaint:
+            self._complaint = sentence
+            complain(sentence)
 
     def _print(self, line: Told) -> None:
         if self._json:
