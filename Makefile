@@ -24,7 +24,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/roskva sim --demo
+	@tools/debian.sh curl:curl mosquitto_sub:mosquitto-clients
+	@$(BIN)/roskva demo
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -33,6 +34,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 test: check
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
 	$(BIN)/pytest -n 2 -m "not verify"
 
 verify: check
@@ -48,6 +50,7 @@ sim: $(STAMP)
 	$(BIN)/roskva sim --seeds 500
 
 bench: $(STAMP)
+	@tools/debian.sh mosquitto:mosquitto mosquitto_sub:mosquitto-clients gcc:gcc
 	$(BIN)/python -m benchmarks
 
 vectors: $(STAMP)

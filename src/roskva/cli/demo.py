@@ -1,100 +1,188 @@
-"""`make demo`: what Roskva promises, shown on simulated clusters in under a minute."""
+"""`roskva demo`: a real node, three kinds of client, and what happens when processes die."""
 
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import httpx
 import msgspec
+import typer
 from rich.console import Console
 
-from roskva.simulation.campaign import run_seeds
-from roskva.simulation.mutants import MUTANTS, hunt
-from roskva.simulation.tape import Fault, Tape, tape_of
-from roskva.simulation.world import World
+import roskva
+from roskva.cli.demo_viewers import CurlViewer, MqttViewer, PythonViewer, Viewer
+from roskva.cli.serve import RUNNING
 
-SEEDS = 12
-PLANTED = "fencing by last write"
-SAID = {
-    "crash_registrar": "[red]✗ a registrar process dies[/] (it kept the clients' connections)",
-    "crash_shard": "[red]✗ the state process dies[/] (it kept versions, rows and the feed)",
-    "crash_client": "[red]✗ a client dies[/], and comes back with its identity and its cache",
-    "lose_disk": "[red]✗ the whole disk is lost[/]: every version, every registration, the feed",
-}
+_APP: Final = "shop"
+_NAME: Final = "price-list"
+_PATIENCE_S: Final = 20.0
+_MISSED: Final = 100
 
 
-def demo(console: Console, workers: int) -> int:
-    console.print(
-        "\n[bold]Roskva tells clients that what they cache has changed:[/] “the latest version is "
-        "now N”. It keeps no queues. A client that was away is told once per changed object; one "
-        "that may have missed something is told [italic]unknown[/]: go and look. What you see now "
-        "runs on the code that will serve, in virtual time, on simulated machines.\n"
-    )
-    held = _story(console)
-    console.print(f"\n[bold]{SEEDS} clusters, each with dozens of random faults[/] (see --help):")
-    with console.status("about ten seconds …"):
-        summary = run_seeds(range(SEEDS), workers)
-    console.print(
-        f"  {summary.simulated_hours:.1f} simulated hours in {summary.wall_seconds:.0f} s, "
-        f"{summary.notifications:,} notifications, "
-        f"[bold]{len(summary.violations)} broken promises[/]"
-    )
-    console.print(f"\n[bold]Would it notice?[/] One line of the code is changed: “{PLANTED}”.")
-    with console.status("hunting …"):
-        found = hunt(next(mutant for mutant in MUTANTS if mutant.name == PLANTED))
-    console.print(f"  caught in cluster {found.seed}: {found.violation}")
-    console.print("\nNext: [bold].venv/bin/roskva --help[/], README.md, docs/simulation.md\n")
-    return 0 if held and not summary.violations and found.seed is not None else 1
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: roskva demo")(demo)
 
 
-def _story(console: Console) -> bool:
-    world = World(_tape())
-    world.oracle.trace = []
-    report = world.run()
-    console.print("[bold]Two clients, two registrars, one shard, one object[/]")
-    for line in world.oracle.trace:
-        sentence = _sentence(line)
-        if sentence and float(line.split()[0]) < world.swarm.fault_time:
-            console.print(f"  {float(line.split()[0]):6.1f} s  {sentence}")
-    verdict = report.violation or "every client knows the latest version; nobody was told twice"
-    console.print(f"  … the faults stop: [bold]{verdict}[/]")
-    return report.violation is None
+def demo() -> None:
+    """See Roskva at work: a node in a temporary directory, published to, and killed in parts."""
+    console = Console(highlight=False)
+    logging.getLogger("roskva").setLevel(logging.ERROR)  # the demo itself says what goes wrong
+    with tempfile.TemporaryDirectory(prefix="roskva-demo-") as directory:
+        try:
+            held = asyncio.run(_Demo(console, Path(directory)).run())
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+    raise typer.Exit(0 if held else 1)
 
 
-def _tape() -> Tape:
-    """Quiet by nature; the four faults are the story."""
-    calm = msgspec.structs.replace(
-        tape_of(1).swarm,
-        clients=2,
-        mqtt_clients=0,
-        registrars=2,
-        shards=1,
-        objects=1,
-        registrations=1,
-        publish_interval=6.0,
-        latency=0.001,
-        app_delay=0.01,
-        sources=False,
-        fast_path=True,
-        bridge_interval=0.0,
-        drift=0.0,
-        heartbeat=5.0,
-        scan_interval=8.0,
-        answer_timeout=2.0,
-        feed_tick=1.0,
-        handshakes_per_10s=1000,
-        fault_time=60.0,
-    )
-    kinds = ("crash_registrar", "crash_shard", "crash_client", "lose_disk")
-    faults = [Fault(12.0 * (i + 1), kind, 3.0, 0, 0.5) for i, kind in enumerate(kinds)]
-    return Tape(4, calm, faults)
+class _Running(msgspec.Struct, frozen=True):
+    url: str
+    mqtt_port: int
 
 
-def _sentence(line: str) -> str | None:
-    match line.split()[1:]:
-        case ["fault", kind]:
-            return SAID[kind]
-        case ["published", _, version]:
-            return f"[cyan]the backend publishes version {version}[/]"
-        case [client, "told", _, "None"]:
-            return f"[yellow]{client} is told: unknown, go and look[/]"
-        case [client, "told", _, version]:
-            return f"[green]{client} is told: version {version}[/]"
-        case [client, "registered", _]:
-            return f"{client} is registered"
-    return None
+class _Demo:
+    def __init__(self, console: Console, directory: Path) -> None:
+        self._console = console
+        self._data = directory / "data"
+        self._viewers: list[Viewer] = []
+        self._held = True
+
+    async def run(self) -> bool:
+        self._say(
+            "[bold]Roskva tells clients that what they cache has changed:[/] “the latest version "
+            "is now N”. It keeps no queues: whoever was away is told the latest version, once.\n"
+        )
+        async with self._node() as node, roskva.Publisher(node.url, app=_APP) as publisher:
+            try:
+                await self._clients(node)
+                await self._story(node.url, publisher)
+            finally:
+                for viewer in self._viewers:
+                    await viewer.stop()
+        if self._held:
+            self._say("[bold green]Every client knew the latest version at the end.[/]")
+            self._say(
+                "Start a node of your own with [bold]roskva serve[/]; the README goes on from here."
+            )
+        return self._held
+
+    async def _story(self, url: str, publisher: roskva.Publisher) -> None:
+        self._say("A price list changes: its backend publishes version 1.")
+        await self._publish(publisher, 1)
+        self._say(
+            "\n[red]✗ kill −9[/] of a registrar: the process that held connections of clients."
+        )
+        await self._kill(url, "registrar-0")
+        self._say("Nothing is lost with it: they connect to the other one. Version 2 is published.")
+        await self._publish(publisher, 2)
+        self._say("\n[red]✗ kill −9[/] of the state process: it held all versions and the feed.")
+        await self._kill(url, "state-0")
+        self._say("Publishing waits until it is back: then version 3 is on disk, and acknowledged.")
+        await self._publish(publisher, 3)
+        away = self._viewers[-1]
+        self._say(f"\n[bold]{away.name}[/] goes away. Meanwhile {_MISSED} versions are published.")
+        await away.stop()
+        last = 3 + _MISSED
+        for version in range(4, last + 1):
+            await publisher.publish(_NAME, version)
+        heard = away.heard
+        await away.start()
+        self._say("It comes back, with the session it had:")
+        await self._all_know(last)
+        told = away.heard - heard
+        self._say(f"  and was told {told} time, not {_MISSED}: an absence costs nothing.\n")
+
+    # The node.
+
+    @asynccontextmanager
+    async def _node(self) -> AsyncIterator["_Running"]:
+        command = ["serve", "--port", "0", "--mqtt-port", "0", "--registrars", "2"]
+        self._say("[dim]$ roskva serve --registrars 2[/]")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "roskva", *command, "--data", str(self._data)),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            running = await self._running(process)
+            await _until_ready(running.url)
+            self._say("One state process owns the data; two registrars share the ports.\n")
+            yield running
+        finally:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+
+    async def _running(self, process: asyncio.subprocess.Process) -> "_Running":
+        async with asyncio.timeout(_PATIENCE_S):
+            while not (self._data / RUNNING).exists():
+                if process.returncode is not None:
+                    raise RuntimeError("the node did not start: try `roskva doctor`")
+                await asyncio.sleep(0.05)
+        return msgspec.json.decode((self._data / RUNNING).read_bytes(), type=_Running)
+
+    async def _kill(self, url: str, name: str) -> None:
+        async with httpx.AsyncClient() as http:
+            while True:  # whichever registrar answers knows them all; the one we killed does not
+                with suppress(httpx.HTTPError):
+                    processes = (await http.get(f"{url}/v1/status")).json()["processes"]
+                    pids = [p["pid"] for p in processes if p["name"] == name and "pid" in p]
+                    if pids:
+                        os.kill(pids[0], signal.SIGKILL)
+                        return
+                await asyncio.sleep(0.1)
+
+    # The clients.
+
+    async def _clients(self, node: "_Running") -> None:
+        self._say(f"Three programs want to know about [bold]{_APP}/{_NAME}[/]:")
+        key = f"{_APP}/{_NAME}"
+        self._viewers = [PythonViewer(node.url, _APP, _NAME)]
+        if shutil.which("curl"):
+            self._viewers.append(CurlViewer(node.url, key))
+        if shutil.which("mosquitto_sub"):
+            self._viewers.append(MqttViewer(node.mqtt_port, key))
+        for missing in {"curl", "mosquitto_sub"} - {v.program for v in self._viewers}:
+            self._say(f"  [yellow]{missing} is not installed: going on without it[/]")
+        for viewer in self._viewers:
+            await viewer.start()
+            self._say(f"  [bold]{viewer.name:14}[/] {viewer.what}")
+        async with asyncio.timeout(_PATIENCE_S):
+            for viewer in self._viewers:
+                await viewer.until_it_heard()
+        self._say("All are told [italic]unknown[/] for now: nothing was ever published.\n")
+
+    async def _publish(self, publisher: roskva.Publisher, version: int) -> None:
+        await publisher.publish(_NAME, version)
+        await self._all_know(version)
+
+    async def _all_know(self, version: int) -> None:
+        for viewer in self._viewers:
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await viewer.until_it_knows(version)
+            except TimeoutError:
+                self._held = False
+                self._say(f"  [red]{viewer.name} still believes in {viewer.version}[/]")
+            else:
+                self._say(f"  [green]✓[/] {viewer.name:14} knows version {version}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text)
+
+
+async def _until_ready(url: str) -> None:
+    async with asyncio.timeout(_PATIENCE_S), httpx.AsyncClient() as http:
+        while True:
+            with suppress(httpx.HTTPError):
+                if (await http.get(f"{url}/readyz")).status_code == 200:
+                    return
+            await asyncio.sleep(0.1)

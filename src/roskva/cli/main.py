@@ -3,7 +3,7 @@
 import typer
 
 from roskva import __version__
-from roskva.cli import backup, config, doctor, feed, publish, serve, sim, status, watch
+from roskva.cli import backup, config, demo, doctor, feed, publish, serve, sim, status, watch
 
 app = typer.Typer(
     name="roskva",
@@ -14,7 +14,7 @@ app = typer.Typer(
 )
 app.command("sim")(sim.sim)
 app.add_typer(feed.app, name="feed")
-for group in (serve, publish, watch, status, doctor, config, backup):
+for group in (serve, publish, watch, status, doctor, config, backup, demo):
     group.register(app)
 
 

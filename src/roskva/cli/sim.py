@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from roskva.cli.demo import demo as show_demo
 from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink
 from roskva.simulation.exploration import CONFIGURATIONS, Exploration, explore_all
 from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS, KINDS, Tape, tape_of
@@ -45,7 +44,6 @@ def sim(
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Explore every state of tiny clusters.")
     ] = False,
-    demo: Annotated[bool, typer.Option("--demo", help="A short tour.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     tapes: Annotated[
         Path,
@@ -81,8 +79,6 @@ def sim(
         raise typer.Exit(_mutants(json))
     if exhaustive:
         raise typer.Exit(_exhaustive(json))
-    if demo:
-        raise typer.Exit(show_demo(console, CORES))
     raise typer.Exit(_campaign(range(seed_start, seed_start + seeds), minutes, json, tapes))
 
 

@@ -1,0 +1,6 @@
+"""`python -m roskva`: the command line."""
+
+from roskva.cli.main import main
+
+if __name__ == "__main__":
+    main()
