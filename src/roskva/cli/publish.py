@@ -67,6 +67,7 @@ def publish(
         typer.Argument(
             min=0,
             max=MAX_VERSION,
+            metavar="VERSION",
             help="Its version now. Without one, it is assigned if the app is set to that.",
             show_default=False,
         ),

@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 def watch(
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="APP/NAME...", help="What to watch.", show_default=False),
+        typer.Argument(metavar="APP/NAME", help="What to watch.", show_default=False),
     ],
     json: Annotated[bool, typer.Option("--json", help="A JSON object per line.")] = False,
     count: Annotated[
