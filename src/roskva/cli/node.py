@@ -12,6 +12,7 @@ from roskva.cli.outcome import NodeRefused
 from roskva.errors import Unavailable
 from roskva.model import ObjectId
 from roskva.publisher.address import http_url
+from roskva.publisher.answers import Failure, Outcome, publish_outcomes, reset_outcome
 
 DEFAULT_URL: Final = "http://127.0.0.1:7600"
 _TIMEOUT_S: Final = 30.0
@@ -21,24 +22,6 @@ UrlOption = Annotated[
     str, typer.Option("--url", envvar="ROSKVA_URL", metavar="URL", help="Where the node answers.")
 ]
 T = TypeVar("T")
-
-
-class Failure(msgspec.Struct, frozen=True):
-    code: str
-    text: str = ""
-    retriable: bool = False
-
-
-class Published(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of an update: the version under which it is durable, or why it is not."""
-
-    version: str | None = None
-    error: Failure | None = None
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    results: list[Published] | None = None
-    error: Failure | None = None
 
 
 class NodeApi:
@@ -59,39 +42,20 @@ class NodeApi:
     ) -> None:
         self._http.close()
 
-    def publish(self, updates: Sequence[object]) -> list[Published]:
-        """One result per update, in order."""
-        answer = self._ask("POST", "/v1/publish", _Answer, updates)
-        if answer.results is None or len(answer.results) != len(updates):
-            raise NodeRefused(f"{self._url} does not answer like a Roskva node")
-        return answer.results
+    def publish(self, updates: Sequence[object]) -> list[Outcome]:
+        """One for each update, in order: its version, or why it has none."""
+        response = self._request("POST", "/v1/publish", updates)
+        return publish_outcomes(response.status_code, response.content, len(updates))
 
     def reset(self, target: ObjectId) -> None:
-        self._ask("POST", "/v1/reset", _Answer, {"app": target.app, "name": target.name})
+        self._done(self._request("POST", "/v1/reset", {"app": target.app, "name": target.name}))
 
     def check(self) -> None:
         """Is anybody there?"""
-        self._request("GET", "/healthz")
+        self._done(self._request("GET", "/healthz"))
 
     def get(self, path: str, of: type[T]) -> T:
-        return self._ask("GET", path, of)
-
-    def _ask(self, method: str, path: str, of: type[T], body: Any = None) -> T:
-        return self.decoded(self._request(method, path, body).content, of)
-
-    def _request(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        content = None if body is None else msgspec.json.encode(body)
-        headers = {"content-type": "application/json"} if content else {}
-        try:
-            response = self._http.request(method, path, content=content, headers=headers)
-        except httpx.TransportError as error:
-            raise Unavailable(
-                f"no node answers at {self._url} ({_reason(error)}): is it running? Start one with "
-                "`roskva serve`, or name another with --url"
-            ) from None
-        if response.is_error:
-            self._raise_failure(response)
-        return response
+        return self.decoded(self._done(self._request("GET", path)), of)
 
     def decoded(self, content: bytes | msgspec.Raw, of: type[T]) -> T:
         try:
@@ -99,18 +63,22 @@ class NodeApi:
         except msgspec.DecodeError:
             raise NodeRefused(f"{self._url} does not answer like a Roskva node") from None
 
-    def _raise_failure(self, response: httpx.Response) -> None:
-        """Unless every update has a result of its own: then the answer is as good as any."""
+    def _request(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {"content-type": "application/json"} if content else {}
         try:
-            answer = msgspec.json.decode(response.content, type=_Answer)
-        except msgspec.DecodeError:
-            answer = _Answer()
-        if answer.results is not None:
-            return
-        failure = answer.error or Failure(
-            f"HTTP status {response.status_code}", response.reason_phrase, response.is_server_error
-        )
-        raise error_of(failure)
+            return self._http.request(method, path, content=content, headers=headers)
+        except httpx.TransportError as error:
+            raise Unavailable(
+                f"no node answers at {self._url} ({_reason(error)}): is it running? Start one with "
+                "`roskva serve`, or name another with --url"
+            ) from None
+
+    def _done(self, response: httpx.Response) -> bytes:
+        outcome = reset_outcome(response.status_code, response.content)
+        if isinstance(outcome, Failure):
+            raise error_of(outcome)
+        return response.content
 
 
 def error_of(failure: Failure) -> Unavailable | NodeRefused:

@@ -13,10 +13,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from roskva.cli.node import DEFAULT_URL, Failure, NodeApi, Published, UrlOption, error_of
+from roskva.cli.node import DEFAULT_URL, NodeApi, UrlOption, error_of
 from roskva.cli.outcome import EXIT_CODES, FAILED, complain, sentences
 from roskva.errors import BadInput, Unavailable
 from roskva.model import MAX_VERSION, ObjectId, parse_key
+from roskva.publisher.answers import Failure, Outcome
 
 STDIN: Final = "-"
 _BATCH_UPDATES: Final = 1000
@@ -134,13 +135,13 @@ def update_of(
 
 
 def publish_one(node: NodeApi, update: Update, json: bool) -> None:
-    [result] = node.publish([update])
+    [outcome] = node.publish([update])
     if json:
-        print_result(result, object=update.key)
-    if result.error is not None:
-        raise error_of(result.error)
+        print_outcome(outcome, object=update.key)
+    if isinstance(outcome, Failure):
+        raise error_of(outcome)
     if not json:
-        print(f"{update.key} is at version {result.version}")
+        print(f"{update.key} is at version {outcome}")
 
 
 def publish_lines(node: NodeApi, stdin: BinaryIO, json: bool) -> bool:
@@ -180,29 +181,29 @@ class Tally:
                 if (update := parse_line(line)) is not None:
                     batch.append((number, update))
             except BadInput as error:
-                self._refuse(number, Published(error=Failure(error.code, str(error))))
+                self._refuse(number, Failure(error.code, str(error)))
         return batch
 
-    def take(self, batch: list[tuple[int, Update]], results: list[Published]) -> None:
+    def take(self, batch: list[tuple[int, Update]], outcomes: list[Outcome]) -> None:
         """Stops where the node asks to try again: the lines of an object must keep their order."""
-        for (number, update), result in zip(batch, results, strict=True):
+        for (number, update), outcome in zip(batch, outcomes, strict=True):
             self.next_line = number
-            if result.error is None:
+            if not isinstance(outcome, Failure):
                 self.accepted += 1
                 if self._json:
-                    print_result(result, line=number, object=update.key)
-            elif result.error.retriable:
-                raise error_of(result.error)
+                    print_outcome(outcome, line=number, object=update.key)
+            elif outcome.retriable:
+                raise error_of(outcome)
             else:
-                self._refuse(number, result, object=update.key)
+                self._refuse(number, outcome, object=update.key)
             self.next_line = number + 1
 
-    def _refuse(self, number: int, result: Published, **about: str) -> None:
+    def _refuse(self, number: int, failure: Failure, **about: str) -> None:
         self.refused += 1
         if self._json:
-            print_result(result, line=number, **about)
-        elif result.error is not None:
-            complain(f"line {number}: {error_of(result.error)}")
+            print_outcome(failure, line=number, **about)
+        else:
+            complain(f"line {number}: {error_of(failure)}")
 
 
 def numbered_lines(stdin: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
@@ -242,8 +243,10 @@ def parse_line(line: bytes) -> Update | None:
     return Update(target.app, target.name, int(last) if numbered else None)
 
 
-def print_result(result: Published, **about: object) -> None:
-    print(msgspec.json.encode({**about, **msgspec.to_builtins(result)}).decode(), flush=True)
+def print_outcome(outcome: Outcome, **about: object) -> None:
+    """Versions as text, as everywhere in JSON."""
+    found = {"error": outcome} if isinstance(outcome, Failure) else {"version": str(outcome)}
+    print(msgspec.json.encode({**about, **found}).decode(), flush=True)
 
 
 def size_of(stdin: BinaryIO) -> int | None:
