@@ -215,6 +215,7 @@ TO_SHARD: Final[dict[str, ToShard]] = {
         ],
     ),
     "ask": links.Ask("status"),
+    "ask for a checkpoint": links.Ask("checkpoint", 3, "backup"),
 }
 
 FROM_SHARD: Final[dict[str, FromShard]] = {

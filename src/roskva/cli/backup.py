@@ -12,9 +12,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from roskva.errors import BadInput, Damaged, RoskvaError
 from roskva.feed.base import Locked
-from roskva.server.backup import RestoredShard, back_up_stopped, read_manifest
+from roskva.server.backup import (
+    RestoredShard,
+    back_up_running,
+    back_up_stopped,
+    read_manifest,
+)
 from roskva.server.backup import restore as restore_backup
 from roskva.server.directory import DataDirectory
+from roskva.server.running import running
 
 DAMAGED = 1
 BAD_INPUT = 2
@@ -37,9 +43,16 @@ def register(app: typer.Typer) -> None:
 
 
 def backup(data: DataArgument, target: BackupArgument) -> None:
-    """Copy a data directory, consistently, to an empty or new one."""
+    """Copy a data directory, consistently, to an empty or new one; also while a node serves it."""
     with sentences(), progress_bar("backing up") as progress:
-        made = back_up_stopped(DataDirectory.open(data), target, time.time_ns() // 1000, progress)
+        directory, now_us = DataDirectory.open(data), time.time_ns() // 1000
+        node = running(data)
+        try:
+            made = back_up_stopped(directory, target, now_us, progress)
+        except Locked:
+            if node is None:
+                raise
+            made = back_up_running(directory, node.processes, target, now_us, progress)
     size = sum(file.size for file in made.files)
     print(f"{made.shards} shards, {len(made.files)} files, {size:,} bytes in {target}")
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Final
 
 import httpx
-import msgspec
 import typer
 from rich.console import Console
 
 import roskva
 from roskva.cli.demo_viewers import CurlViewer, MqttViewer, PythonViewer, Viewer
-from roskva.cli.serve import RUNNING
+from roskva.server.running import Running, running
 
 _APP: Final = "shop"
 _NAME: Final = "price-list"
@@ -41,11 +40,6 @@ def demo() -> None:
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     raise typer.Exit(0 if held else 1)
-
-
-class _Running(msgspec.Struct, frozen=True):
-    url: str
-    mqtt_port: int
 
 
 class _Demo:
@@ -103,7 +97,7 @@ class _Demo:
     # The node.
 
     @asynccontextmanager
-    async def _node(self) -> AsyncIterator["_Running"]:
+    async def _node(self) -> AsyncIterator[Running]:
         command = ["serve", "--port", "0", "--mqtt-port", "0", "--registrars", "2"]
         self._say("[dim]$ roskva serve --registrars 2[/]")
         process = await asyncio.create_subprocess_exec(
@@ -112,22 +106,22 @@ class _Demo:
             stderr=asyncio.subprocess.DEVNULL,
         )
         try:
-            running = await self._running(process)
-            await _until_ready(running.url)
+            node = await self._started(process)
+            await _until_ready(node.url)
             self._say("One state process owns the data; two registrars share the ports.\n")
-            yield running
+            yield node
         finally:
             with suppress(ProcessLookupError):
                 process.terminate()
             await process.wait()
 
-    async def _running(self, process: asyncio.subprocess.Process) -> "_Running":
+    async def _started(self, process: asyncio.subprocess.Process) -> Running:
         async with asyncio.timeout(_PATIENCE_S):
-            while not (self._data / RUNNING).exists():
+            while (found := running(self._data)) is None:
                 if process.returncode is not None:
                     raise RuntimeError("the node did not start: try `roskva doctor`")
                 await asyncio.sleep(0.05)
-        return msgspec.json.decode((self._data / RUNNING).read_bytes(), type=_Running)
+        return found
 
     async def _kill(self, url: str, name: str) -> None:
         async with httpx.AsyncClient() as http:
@@ -142,13 +136,13 @@ class _Demo:
 
     # The clients.
 
-    async def _clients(self, node: "_Running") -> None:
+    async def _clients(self, node: Running) -> None:
         self._say(f"Three programs want to know about [bold]{_APP}/{_NAME}[/]:")
         key = f"{_APP}/{_NAME}"
         self._viewers = [PythonViewer(node.url, _APP, _NAME)]
         if shutil.which("curl"):
             self._viewers.append(CurlViewer(node.url, key))
-        if shutil.which("mosquitto_sub"):
+        if shutil.which("mosquitto_sub") and node.mqtt_port is not None:
             self._viewers.append(MqttViewer(node.mqtt_port, key))
         for missing in {"curl", "mosquitto_sub"} - {v.program for v in self._viewers}:
             self._say(f"  [yellow]{missing} is not installed: going on without it[/]")

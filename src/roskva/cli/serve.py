@@ -5,12 +5,10 @@ import ipaddress
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 import typer
 import uvloop
 
@@ -22,10 +20,8 @@ from roskva.server.keys import token_keys
 from roskva.server.listening import listen, port_of
 from roskva.server.node import Node, Role
 from roskva.server.process import log_to_stderr, run
-from roskva.server.supervisor import Supervisor
-
-RUNNING: Final = "node.json"
-"""In the data directory, while a node serves it: where it listens."""
+from roskva.server.running import Process, Running, announce, withdraw
+from roskva.server.supervisor import Supervisor, processes, run_directory
 
 _EXAMPLES: Final = """Examples:
 
@@ -93,24 +89,29 @@ def serve(
 
 def _serve(settings: Config) -> None:
     node = settings.node
-    several = bool(node.registrars or node.matchers)
     data = DataDirectory.open_or_create(node.data, node.shards)
-    if node.matchers > data.meta.shards:
+    shards = data.meta.shards
+    if node.matchers > shards:
         raise BadConfig(
-            f"{node.matchers} matchers cannot share the {data.meta.shards} shards of {data.path}: "
-            f"start at most {data.meta.shards}"
+            f"{node.matchers} matchers cannot share the {shards} shards of {data.path}: start at "
+            f"most {shards}"
         )
     keys = token_keys(data.path)
+    several = bool(node.registrars or node.matchers)
     http = listen(node.host, node.port, shared=several)
     mqtt = None if node.mqtt_port is None else listen(node.host, node.mqtt_port, shared=several)
-    with _announced(settings, http, mqtt) as started:
-        if several:
-            supervisor = Supervisor(settings, data, http, mqtt)
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(supervisor.run(started))
-        else:
-            role = Role("node", range(data.meta.shards), front=True)
-            run(Node(role, settings, data, keys, http, mqtt), started)
+    with run_directory(data.path) as run_dir:
+        parts = processes(settings, shards, run_dir)
+        started = partial(_started, settings, parts, http, mqtt)
+        try:
+            if several:
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    runner.run(Supervisor(settings, parts, http, mqtt).run(started))
+            else:
+                role = Role(parts[0].name, parts[0].shards, True, parts)
+                run(Node(role, settings, data, keys, http, mqtt), started)
+        finally:
+            withdraw(data.path)
 
 
 def _check_address(host: str, insecure: bool) -> None:
@@ -125,32 +126,16 @@ def _check_address(host: str, insecure: bool) -> None:
         )
 
 
-class _Started:
-    def __init__(self, file: Path, where: dict[str, object], sentence: str) -> None:
-        self._file = file
-        self._where = where
-        self._sentence = sentence
-
-    def __call__(self) -> None:
-        temporary = self._file.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._where)))
-        os.replace(temporary, self._file)
-        typer.echo(self._sentence)
-
-
-@contextmanager
-def _announced(
-    settings: Config, http: socket.socket, mqtt: socket.socket | None
-) -> Iterator[_Started]:
-    host, file = settings.node.host, settings.node.data / RUNNING
+def _started(
+    settings: Config,
+    parts: tuple[Process, ...],
+    http: socket.socket,
+    mqtt: socket.socket | None,
+) -> None:
+    host, data = settings.node.host, settings.node.data
     address = f"[{host}]" if ":" in host else host
     url = f"http://{address}:{port_of(http)}"
-    where: dict[str, object] = {"pid": os.getpid(), "url": url, "started_at": time.time()}
-    sentence = f"Roskva serves {settings.node.data} at {url}"
-    if mqtt is not None:
-        where["mqtt_port"] = port_of(mqtt)
-        sentence += f", and MQTT at {address}:{port_of(mqtt)}"
-    try:
-        yield _Started(file, where, sentence + ". Ctrl-C stops it.")
-    finally:
-        file.unlink(missing_ok=True)
+    mqtt_port = None if mqtt is None else port_of(mqtt)
+    announce(data, Running(os.getpid(), url, time.time(), list(parts), mqtt_port))
+    devices = "" if mqtt is None else f", and MQTT at {address}:{mqtt_port}"
+    typer.echo(f"Roskva serves {data} at {url}{devices}. Ctrl-C stops it.")

@@ -16,6 +16,7 @@ shard begins a new epoch: clients are told, once, to look again. Only whoever kn
 published after the backup (a node that was stopped first, and moves) may leave that out.
 """
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
 from roskva.disk import RealDisk, storage_errors, write_whole
-from roskva.errors import BadConfig, Damaged
+from roskva.errors import BadConfig, Damaged, StorageUnavailable
 from roskva.feed.base import Batch, Idle, Marker
 from roskva.feed.check import verify
 from roskva.feed.reader import LogReader
@@ -36,15 +37,20 @@ from roskva.feed.record import MARKERS, write_record
 from roskva.feed.record import META as FEED_META
 from roskva.feed.segment import parse_name
 from roskva.feed.skip import SKIP, skip_ahead, skip_in
-from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, OwnedShard
+from roskva.server.asking import ask
+from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
+from roskva.server.keys import TOKEN_KEY
+from roskva.server.running import Process
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
+from roskva.wire.links import Ask
 
 MANIFEST: Final = "manifest"
 _CHUNK_BYTES: Final = 1 << 20
+_CHECKPOINT_TIMEOUT_S: Final = 60.0
 _disk = RealDisk()
 
-Checkpoint = Callable[[OwnedShard, Path], None]
+Checkpoint = Callable[[ShardPlace, Path], None]
 """Asks the owner of the shard's store for a checkpoint in this directory."""
 
 Progress = Callable[[int, int], None]
@@ -78,17 +84,19 @@ class RestoredShard(msgspec.Struct, frozen=True):
 
 def make_backup(
     data: DataDirectory,
-    owned: Sequence[OwnedShard],
+    shards: Sequence[ShardPlace],
     checkpoint: Checkpoint,
     target: Path,
     now_us: int,
     progress: Progress = lambda done, total: None,
 ) -> Manifest:
-    """`owned`: all shards. Waits for disks: a node that serves calls it on a thread."""
+    """`shards`: all of them. Waits for disks, and for the owners of the shards."""
     with storage_errors(f"backing up {data.path}"), _filling(target):
         copy = _Copy(target, progress)
-        for shard in owned:
+        for shard in shards:
             _back_up_shard(shard, checkpoint, copy)
+        if (data.path / TOKEN_KEY).exists():  # else every client would shake hands again
+            copy.add(data.path / TOKEN_KEY, PurePosixPath(TOKEN_KEY))
         meta = data.meta
         manifest = Manifest(FORMAT, meta.shards, meta.identity, now_us, copy.files)
         copy.sync_directories()
@@ -104,7 +112,7 @@ def back_up_stopped(
 ) -> Manifest:
     """The same where no node is running; `Locked` if one is."""
 
-    def checkpoint(shard: OwnedShard, made: Path) -> None:
+    def checkpoint(shard: ShardPlace, made: Path) -> None:
         store = RocksStore(shard.store_path)
         try:
             store.checkpoint(made)
@@ -114,6 +122,26 @@ def back_up_stopped(
     with ExitStack() as owning:
         owned = [owning.enter_context(data.own(number)) for number in range(data.meta.shards)]
         return make_backup(data, owned, checkpoint, target, now_us, progress)
+
+
+def back_up_running(
+    data: DataDirectory,
+    processes: Sequence[Process],
+    target: Path,
+    now_us: int,
+    progress: Progress = lambda done, total: None,
+) -> Manifest:
+    """The same of a node that serves: its processes make the checkpoints."""
+
+    def checkpoint(shard: ShardPlace, made: Path) -> None:
+        owner = next(process for process in processes if shard.number in process.shards)
+        question = Ask("checkpoint", shard.number, made.name)
+        answer = asyncio.run(ask(owner.socket, question, _CHECKPOINT_TIMEOUT_S))
+        if "error" in answer:
+            raise StorageUnavailable(f"shard {shard.number}: {answer['error']}")
+
+    places = [ShardPlace(data, number) for number in range(data.meta.shards)]
+    return make_backup(data, places, checkpoint, target, now_us, progress)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -162,7 +190,7 @@ def restore(
 # Making
 
 
-def _back_up_shard(shard: OwnedShard, checkpoint: Checkpoint, copy: "_Copy") -> None:
+def _back_up_shard(shard: ShardPlace, checkpoint: Checkpoint, copy: "_Copy") -> None:
     place = PurePosixPath(shard.path.name)
     made = shard.checkpoints_path / "backup"
     try:
@@ -184,7 +212,7 @@ def _back_up_shard(shard: OwnedShard, checkpoint: Checkpoint, copy: "_Copy") -> 
     copy.add(shard.path / META, place / META)
 
 
-def _feed_records(shard: OwnedShard) -> list[Path]:
+def _feed_records(shard: ShardPlace) -> list[Path]:
     """As far as they are there. Copied before the segments, so that no marker is ahead of them, and
     a skip that a writer takes up meanwhile is in them if it is not here."""
     feed = shard.feed_path
@@ -192,7 +220,7 @@ def _feed_records(shard: OwnedShard) -> list[Path]:
     return [*markers, feed / SKIP, feed / FEED_META]
 
 
-def _segments(shard: OwnedShard) -> list[Path]:
+def _segments(shard: ShardPlace) -> list[Path]:
     return sorted(path for path in shard.feed_path.glob("*") if parse_name(path.name))
 
 

@@ -104,23 +104,14 @@ class DataDirectory:
         return OwnedShard(self, number)
 
 
-class OwnedShard:
-    """A shard that nobody else has open, until `close`."""
+class ShardPlace:
+    """Where a shard is, whoever owns it."""
 
-    __slots__ = ("_lock", "number", "path")
+    __slots__ = ("number", "path")
 
     def __init__(self, data: DataDirectory, number: int) -> None:
         self.number = number
         self.path = data.shard_path(number)
-        with _explained(self.path):
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            self._lock = _Lock(self.path / _LOCK)
-        try:
-            with _explained(self.path):
-                self._settle(data)
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def feed_path(self) -> Path:
@@ -133,6 +124,24 @@ class OwnedShard:
     @property
     def checkpoints_path(self) -> Path:
         return self.path / "checkpoints"
+
+
+class OwnedShard(ShardPlace):
+    """A shard that nobody else has open, until `close`."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, data: DataDirectory, number: int) -> None:
+        super().__init__(data, number)
+        with _explained(self.path):
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            self._lock = _Lock(self.path / _LOCK)
+        try:
+            with _explained(self.path):
+                self._settle(data)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._lock.close()

@@ -9,13 +9,13 @@ from roskva.core.token import TokenKeys
 from roskva.disk import RealDisk, write_whole
 from roskva.errors import Damaged
 
-_FILE: Final = "token.key"
+TOKEN_KEY: Final = "token.key"
 _BYTES: Final = 32
 
 
 def token_keys(data: Path) -> TokenKeys:
     """Made at the first start. Whoever loses it makes every client shake hands again, no more."""
-    path = data / _FILE
+    path = data / TOKEN_KEY
     if not path.exists():
         write_whole(RealDisk(), str(path), secrets.token_hex(_BYTES).encode())
         os.chmod(path, 0o600)

@@ -11,7 +11,7 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -24,14 +24,16 @@ from roskva.channels.mqtt import MqttLimits, mqtt_factory
 from roskva.channels.websocket import WebSockets
 from roskva.config import Config
 from roskva.core.token import TokenKeys
-from roskva.errors import BadMessage, RoskvaError
+from roskva.errors import BadInput, BadMessage, RoskvaError
 from roskva.links.framing import Framed
+from roskva.server.asking import ask
 from roskva.server.auth import AllowAll
 from roskva.server.directory import DataDirectory
 from roskva.server.front import NodeFront
 from roskva.server.ports import LocalPort, Port, SocketPort
+from roskva.server.running import Process
 from roskva.server.shard import Shard
-from roskva.server.status import ask, gathered, process_status
+from roskva.server.status import gathered, process_status
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
 from roskva.wire.links import Ask, FromShard, LinkHello, NotPublished, Publish, Published, Told
@@ -41,28 +43,24 @@ _PING_S: Final = 30.0
 _COME_BACK_MS: Final = 2000
 """Clients of a node that stops come back within this time, spread over it."""
 _GOODBYE_S: Final = 2
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """A process of this node, and the Unix socket where it answers."""
-
-    name: str
-    socket: str
-    shards: range = range(0)
+_ASK_TIMEOUT_S: Final = 2.0
 
 
 class Role(msgspec.Struct, frozen=True):
     """What one process does."""
 
     name: str
-    shards: range
+    shards: Sequence[int]
     """That it owns."""
     front: bool
     """Whether it serves clients."""
-    socket: str | None = None
-    """Where it answers other processes of this node."""
-    peers: tuple[Peer, ...] = ()
-    """All processes of this node, itself included; empty where it is the only one."""
+    processes: tuple[Process, ...]
+    """All processes of this node, this one included."""
+
+    @property
+    def socket(self) -> str:
+        """Where it answers others."""
+        return next(process.socket for process in self.processes if process.name == self.name)
 
 
 class Node:
@@ -93,8 +91,7 @@ class Node:
                 self._tasks = tasks
                 await self._open_shards()
                 running = [tasks.create_task(shard.run()) for shard in self._shards.values()]
-                if self.role.socket is not None:
-                    running.append(tasks.create_task(self._answer_peers(self.role.socket)))
+                running.append(tasks.create_task(self._answer_others(self.role.socket)))
                 if self.role.front:
                     running += await self._open_front()
                 # What is here now stays: the collector need not look at it again.
@@ -128,7 +125,7 @@ class Node:
         for number in self.role.shards:
             self._shards[number] = await Shard.open(self._data, number, feed, self._break)
 
-    async def _answer_peers(self, path: str) -> None:
+    async def _answer_others(self, path: str) -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(lambda: _PeerStream(self).stream, path)
         async with server:
@@ -166,7 +163,7 @@ class Node:
     def _port(self, number: int, front: NodeFront) -> Port:
         if number in self._shards:
             return LocalPort(self._shards[number], front)
-        owner = next(peer for peer in self.role.peers if number in peer.shards)
+        owner = next(process for process in self.role.processes if number in process.shards)
         return SocketPort(number, owner.socket, front)
 
     async def _stop_serving(self) -> None:
@@ -182,12 +179,16 @@ class Node:
     # What a node says of itself.
 
     async def status(self) -> dict[str, Any]:
-        others = [peer for peer in self.role.peers if peer.name != self.role.name]
-        told = await asyncio.gather(*(ask(peer.name, peer.socket) for peer in others))
+        others = [process for process in self.role.processes if process.name != self.role.name]
+        told = await asyncio.gather(*(_status_of(process) for process in others))
         return gathered(__version__, self._started_at, [self.own_status(), *told])
 
     def own_status(self) -> dict[str, Any]:
         return process_status(self.role.name, self._front, list(self._shards.values()))
+
+
+async def _status_of(process: Process) -> dict[str, Any]:
+    return {"name": process.name, **await ask(process.socket, Ask("status"), _ASK_TIMEOUT_S)}
 
 
 class _PeerStream:
@@ -213,8 +214,11 @@ class _PeerStream:
             stream.drop()
             return
         match message:
-            case Ask():
+            case Ask(what="status"):
                 self.send(Told(msgspec.json.encode(self._node.own_status())))
+                return
+            case Ask(shard=number, name=name):
+                self._node.spawn(self._checkpoint(self._node.shard(number), name))
                 return
             case LinkHello(shard=number) if self._shard is None:
                 self._shard = self._node.shard(number)
@@ -232,6 +236,16 @@ class _PeerStream:
             self.send(Published(message.request, await shard.publish(message.updates)))
         except RoskvaError as error:
             self.send(NotPublished(message.request, error.code, str(error)))
+
+    async def _checkpoint(self, shard: Shard | None, name: str) -> None:
+        outcome = {}
+        try:
+            if shard is None:
+                raise BadInput("this process does not own that shard")
+            await shard.checkpoint(name)
+        except RoskvaError as error:
+            outcome = {"error": str(error)}
+        self.send(Told(msgspec.json.encode(outcome)))
 
     def _lost(self, stream: Framed) -> None:
         if self._shard is not None:

@@ -86,10 +86,14 @@ def _node(assignment: Assignment) -> Node:
 
 
 def _die_with_the_parent() -> None:
-    """On a thread, so that it holds also while the loop is busy."""
+    """On a thread, so that it holds also while the loop is busy.
+
+    It reads the descriptor itself: `sys.stdin` would be locked when the interpreter ends, and abort.
+    """
+    stdin = sys.stdin.fileno()
 
     def wait() -> None:
-        while sys.stdin.buffer.read(1):
+        while os.read(stdin, 1):
             pass
         os._exit(1)
 

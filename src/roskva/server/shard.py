@@ -9,6 +9,7 @@ Whoever wants something of the shard opens a *link*, over a socket or in this pr
 
 import asyncio
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ from roskva.core.effects import (
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.rows import Rows
 from roskva.disk import RealDisk
-from roskva.errors import RoskvaError
+from roskva.errors import BadInput, RoskvaError
 from roskva.feed.base import START, Batch, Committed, Foreign, Idle, Locked, Marker, Missing
 from roskva.feed.commit import GroupCommit, wall_clock_us
 from roskva.feed.log import Log, LogConfig
@@ -154,6 +155,12 @@ class Shard:
         self._rowing.stop()
         self._reading.shutdown()
         self.owned.close()
+
+    async def checkpoint(self, name: str) -> None:
+        """Of the store, for somebody to read and then remove; the next owner removes it, too."""
+        if not re.fullmatch(r"[a-z0-9-]{1,64}", name):
+            raise BadInput(f"no name for a checkpoint: {name!r}")
+        await self.store.checkpoint(self.owned.checkpoints_path / name)
 
     # Publishing.
 

@@ -1,20 +1,13 @@
-"""What the processes of a node say of themselves, and to each other."""
+"""What the processes of a node say of themselves."""
 
-import asyncio
 import os
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
-from roskva.links.framing import Framed
 from roskva.server.front import NodeFront
 from roskva.server.shard import Shard
-from roskva.wire.codec import decode_from_shard, encode_link
-from roskva.wire.links import Ask, Told
 
-_ASK_TIMEOUT_S: Final = 2.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -58,37 +51,6 @@ def gathered(version: str, started_at: float, told: list[dict[str, Any]]) -> dic
         "processes": told,
         "shards": sorted(shards, key=lambda shard: shard["shard"]),
     }
-
-
-async def ask(name: str, path: str) -> dict[str, Any]:
-    """Another process of this node; one that does not answer is reported as such."""
-    answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def received(stream: Framed, frame: bytes) -> None:
-        told = decode_from_shard(frame)
-        if isinstance(told, Told) and not answer.done():
-            answer.set_result(told.json)
-
-    def lost(stream: Framed) -> None:
-        if not answer.done():
-            answer.set_exception(ConnectionError("it went away"))
-
-    def opened(stream: Framed) -> None:
-        stream.send(encode_link(Ask("status")))
-
-    try:
-        async with asyncio.timeout(_ASK_TIMEOUT_S):
-            loop = asyncio.get_running_loop()
-            transport, _ = await loop.create_unix_connection(
-                lambda: Framed(opened, received, lost), path
-            )
-            try:
-                told: dict[str, Any] = msgspec.json.decode(await answer)
-            finally:
-                transport.close()
-    except (OSError, TimeoutError) as error:
-        return {"name": name, "error": str(error) or "no answer"}
-    return told
 
 
 def _resident_bytes() -> int:

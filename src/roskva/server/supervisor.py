@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from roskva.config import Config
-from roskva.server.directory import DataDirectory
-from roskva.server.node import Peer, Role
+from roskva.server.node import Role
 from roskva.server.process import Assignment, told
+from roskva.server.running import Process
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S: Final = 10.0
@@ -33,31 +33,23 @@ _LONGEST_RUN_PATH: Final = 80
 """Bytes; the path of a Unix socket has at most 107, and the names in the directory need a few."""
 
 
-def assignments(
-    config: Config, shards: int, run_dir: Path, http_port: int, mqtt_port: int | None
-) -> list[Assignment]:
+def processes(config: Config, shards: int, run_dir: Path) -> tuple[Process, ...]:
+    """One, or state processes that share the shards and registrars that own none."""
+    if not (config.node.registrars or config.node.matchers):
+        return (Process("node", str(run_dir / "node"), list(range(shards))),)
     states = max(1, config.node.matchers)
     registrars = max(1, config.node.registrars)
-    peers = (
+    return (
         *(
-            Peer(f"state-{i}", str(run_dir / f"state-{i}"), _share(shards, states, i))
+            Process(f"state-{i}", str(run_dir / f"state-{i}"), _share(shards, states, i))
             for i in range(states)
         ),
-        *(Peer(f"registrar-{i}", str(run_dir / f"registrar-{i}")) for i in range(registrars)),
+        *(Process(f"registrar-{i}", str(run_dir / f"registrar-{i}")) for i in range(registrars)),
     )
-    return [
-        Assignment(
-            Role(peer.name, peer.shards, not peer.shards, peer.socket, peers),
-            config,
-            http_port,
-            mqtt_port,
-        )
-        for peer in peers
-    ]
 
 
-def _share(shards: int, owners: int, i: int) -> range:
-    return range(shards * i // owners, shards * (i + 1) // owners)
+def _share(shards: int, owners: int, i: int) -> list[int]:
+    return list(range(shards * i // owners, shards * (i + 1) // owners))
 
 
 @contextmanager
@@ -78,35 +70,34 @@ class Supervisor:
     def __init__(
         self,
         config: Config,
-        data: DataDirectory,
+        processes: tuple[Process, ...],
         http: socket.socket,
         mqtt: socket.socket | None,
     ) -> None:
         """The sockets are bound and not listening: they hold the ports for the registrars."""
-        self._config = config
-        self._data = data
-        self._http_port: int = http.getsockname()[1]
-        self._mqtt_port: int | None = None if mqtt is None else mqtt.getsockname()[1]
+        roles = [
+            Role(process.name, process.shards, not process.shards, processes)
+            for process in processes
+        ]
+        http_port: int = http.getsockname()[1]
+        mqtt_port: int | None = None if mqtt is None else mqtt.getsockname()[1]
+        self._assignments = [Assignment(role, config, http_port, mqtt_port) for role in roles]
 
     async def run(self, started: Callable[[], None]) -> None:
-        stop = asyncio.Event()
+        stop, stop_states = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        with run_directory(self._data.path) as run_dir:
-            wanted = assignments(
-                self._config, self._data.meta.shards, run_dir, self._http_port, self._mqtt_port
-            )
-            states = [a for a in wanted if not a.role.front]
-            fronts = [a for a in wanted if a.role.front]
-            state_stop = asyncio.Event()
-            async with asyncio.TaskGroup() as tasks:
-                for assignment in states:
-                    tasks.create_task(_keep(assignment, state_stop))
-                serving = [tasks.create_task(_keep(a, stop)) for a in fronts]
-                started()
-                await asyncio.wait(serving)
-                state_stop.set()  # the last acks of the registrars are on their way to them
+        async with asyncio.TaskGroup() as tasks:
+            serving = []
+            for assignment in self._assignments:
+                if assignment.role.front:
+                    serving.append(tasks.create_task(_keep(assignment, stop)))
+                else:
+                    tasks.create_task(_keep(assignment, stop_states))
+            started()
+            await asyncio.wait(serving)
+            stop_states.set()  # by now the last acks have reached them
 
 
 async def _keep(assignment: Assignment, stop: asyncio.Event) -> None:

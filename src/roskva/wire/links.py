@@ -98,10 +98,13 @@ class Publish(msgspec.Struct, frozen=True, tag=True):
     updates: list[Update]
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
+class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Instead of a link's hello, to any process of a node: one question, one answer."""
 
-    what: Literal["status"]
+    what: Literal["status", "checkpoint"]
+    shard: int = 0
+    """Whose checkpoint, under what name in its directory."""
+    name: str = ""
 
 
 # From the shard.
