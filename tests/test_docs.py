@@ -13,9 +13,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from roskva.cli.main import app
+from roskva.cli.main import application
 from roskva.simulation.tape import KINDS
 
+app: Final = application()
 ROOT: Final = Path(__file__).parents[1]
 DOCUMENTS: Final = sorted(
     path.relative_to(ROOT).as_posix()

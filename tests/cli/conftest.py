@@ -1,8 +1,8 @@
-import socket
 from collections.abc import Iterator
 
 import pytest
 from tests.cli.fake_node import FakeNode, fake_node
+from tests.cli.real_node import free_port
 
 
 @pytest.fixture
@@ -14,6 +14,4 @@ def node() -> Iterator[FakeNode]:
 @pytest.fixture
 def nobody() -> str:
     """A URL at which nobody answers."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{unused.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"

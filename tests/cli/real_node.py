@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,13 +22,11 @@ class RealNode:
     """Used as a context. After a kill, `start` brings it back at the same address."""
 
     def __init__(self, data: Path) -> None:
-        self._data = data
-        self._port = 0
+        port = free_port()
+        words = ["--data", str(data), "--mqtt-port", "off", "--port", str(port)]
+        self.url = f"http://127.0.0.1:{port}"
+        self._command = [ROSKVA, "serve", *words]
         self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> "RealNode":
         self.start()
@@ -42,11 +41,7 @@ class RealNode:
         self.end(signal.SIGTERM)
 
     def start(self) -> None:
-        (self._data / "node.json").unlink(missing_ok=True)
-        words = ["serve", "--data", str(self._data), "--mqtt-port", "off", "--port"]
-        self._process = subprocess.Popen(
-            [ROSKVA, *words, str(self._port)], env=ENVIRONMENT, stdout=subprocess.DEVNULL
-        )
+        self._process = subprocess.Popen(self._command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
         give_up_at = time.monotonic() + DEADLINE_S
         while not self._answers():
             assert self._process.poll() is None, "the node did not start"
@@ -61,10 +56,8 @@ class RealNode:
 
     def _answers(self) -> bool:
         try:
-            where: dict[str, Any] = json.loads((self._data / "node.json").read_text())
-            self._port = int(where["url"].rpartition(":")[2])
             return httpx.get(f"{self.url}/readyz").is_success
-        except (FileNotFoundError, httpx.TransportError):
+        except httpx.TransportError:
             return False
 
 
@@ -104,6 +97,12 @@ class Command:
     def ended(self) -> tuple[int, str, str]:
         stdout, stderr = self._process.communicate(timeout=DEADLINE_S)
         return self._process.returncode, stdout, stderr
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
 
 
 def allow_interrupts() -> None:

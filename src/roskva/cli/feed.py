@@ -47,6 +47,10 @@ Where = Annotated[
 ]
 
 
+def register(main: typer.Typer) -> None:
+    main.add_typer(app, name="feed")
+
+
 class Row(msgspec.Struct):
     """One line of `cat --json`."""
 

@@ -1,24 +1,49 @@
-"""The command line: one file per group of commands, put together here."""
+"""The command line: one file per group of commands, put together here.
+
+Only the file that the named command is in is loaded: whoever publishes in a loop should not wait
+for the server and the simulator.
+"""
+
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Final
 
 import typer
 
 from roskva import __version__
-from roskva.cli import backup, config, demo, doctor, feed, publish, serve, sim, status, watch
 
-app = typer.Typer(
-    name="roskva",
-    help="Tell clients, reliably and at once, that the data they cache has changed.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
-app.command("sim")(sim.sim)
-app.add_typer(feed.app, name="feed")
-for group in (serve, publish, watch, status, doctor, config, backup, demo):
-    group.register(app)
+COMMANDS: Final = {
+    "serve": "serve",
+    "publish": "publish",
+    "reset": "publish",
+    "watch": "watch",
+    "status": "status",
+    "doctor": "doctor",
+    "config": "config",
+    "backup": "backup",
+    "restore": "backup",
+    "feed": "feed",
+    "sim": "sim",
+    "demo": "demo",
+}
+"""And the file of each. A file has a function `register` that adds its commands."""
 
 
-@app.callback(invoke_without_command=True)
+def application(files: Iterable[str] = COMMANDS.values()) -> typer.Typer:
+    app = typer.Typer(
+        name="roskva",
+        help="Tell clients, reliably and at once, that the data they cache has changed.",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+    )
+    app.callback(invoke_without_command=True)(version)
+    for file in dict.fromkeys(files):
+        import_module(f"roskva.cli.{file}").register(app)
+    return app
+
+
 def version(
     show: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
@@ -28,4 +53,6 @@ def version(
 
 
 def main() -> None:
+    named = sys.argv[1] if len(sys.argv) > 1 else ""
+    app = application([COMMANDS[named]] if named in COMMANDS else COMMANDS.values())
     app()

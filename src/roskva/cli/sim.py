@@ -21,6 +21,10 @@ console = Console()
 CORES = os.cpu_count() or 1
 
 
+def register(app: typer.Typer) -> None:
+    app.command()(sim)
+
+
 def sim(
     seeds: Annotated[int, typer.Option(min=1, help="How many clusters to break.")] = 100,
     seed_start: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
