@@ -155,11 +155,15 @@ class EventStream(Connection):
         return text
 
     def _take(self, notification: Notification) -> None:
-        if self._is_due(notification):
-            self._unwritten[notification.object] = notification
-            self._wake.set()
+        told = self._due(notification)
+        if told is Due.NOTHING:
+            return
+        if told is Due.UNKNOWN:
+            notification = Notification(notification.object, None, notification.epoch)
+        self._unwritten[notification.object] = notification
+        self._wake.set()
 
-    def _is_due(self, notification: Notification) -> bool:
+    def _due(self, notification: Notification) -> Due:
         """By the table, against what this stream has told."""
         version = NO_VERSION if notification.version is None else notification.version
         told = self._told[notification.object]
@@ -167,7 +171,7 @@ class EventStream(Connection):
         if told is not None:
             same_epoch = told[1] is None or told[1] == hash_of(notification.epoch)
             acked = (told[0], notification.epoch if same_epoch else NO_EPOCH)
-        return due(acked, (version, notification.epoch)) is not Due.NOTHING
+        return due(acked, (version, notification.epoch))
 
     def _event(self, notification: Notification) -> bytes:
         version = NO_VERSION if notification.version is None else notification.version

@@ -1,0 +1,115 @@
+"""Our frames against those of the `websockets` library, which has a parser of its own."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.client import ClientProtocol
+from websockets.frames import Frame
+from websockets.frames import Opcode as Theirs
+from websockets.protocol import OPEN
+from websockets.uri import parse_uri
+
+from roskva.channels.websocket_frames import FrameReader, Opcode, close_frame, frame
+from roskva.errors import BadMessage, TooLarge
+
+LIMIT = 70_000
+
+
+def client() -> ClientProtocol:
+    return ClientProtocol(parse_uri("ws://localhost/"), state=OPEN)
+
+
+def sent(protocol: ClientProtocol) -> bytes:
+    return b"".join(protocol.data_to_send())
+
+
+def in_pieces(reader: FrameReader, data: bytes, cuts: list[int]) -> list[tuple[int, bytes]]:
+    messages = []
+    for cut in [*cuts, len(data)]:
+        messages += reader.read(data[:cut])
+        data = data[cut:]
+    return messages
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["text", "binary", "parts", "ping"]),
+            st.binary(max_size=100)
+            | st.sampled_from([b"x" * n for n in (125, 126, 65_535, 65_536)]),
+        ),
+        max_size=6,
+    ),
+    st.lists(st.integers(1, 9), max_size=20),
+)
+def test_what_the_library_sends_is_read_as_it_was_meant(
+    said: list[tuple[str, bytes]], cuts: list[int]
+) -> None:
+    protocol = client()
+    expected = []
+    for kind, data in said:
+        if kind == "text":
+            protocol.send_text(data)
+            expected.append((Opcode.TEXT, data))
+        elif kind == "binary":
+            protocol.send_binary(data)
+            expected.append((Opcode.BINARY, data))
+        elif kind == "parts":
+            protocol.send_binary(data, fin=False)
+            protocol.send_ping(b"between")
+            protocol.send_continuation(b"end", fin=True)
+            expected += [(Opcode.PING, b"between"), (Opcode.BINARY, data + b"end")]
+        else:
+            protocol.send_ping(data[:125])
+            expected.append((Opcode.PING, data[:125]))
+    assert in_pieces(FrameReader(LIMIT), sent(protocol), cuts) == expected
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536])
+def test_what_we_write_is_read_by_the_library(size: int) -> None:
+    protocol = client()
+    protocol.receive_data(frame(Opcode.BINARY, b"y" * size) + close_frame(1012, "come back"))
+    message, close = protocol.events_received()
+    assert message == Frame(Theirs.BINARY, b"y" * size)
+    assert close == Frame(Theirs.CLOSE, struct.pack("!H", 1012) + b"come back")
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(1, 9), max_size=20))
+def test_only_our_errors_come_out(noise: bytes, cuts: list[int]) -> None:
+    try:
+        in_pieces(FrameReader(64), noise, cuts)
+    except BadMessage:
+        pass
+
+
+def masked(first: int, payload: bytes) -> bytes:
+    return bytes([first, 0x80 | len(payload), 0, 0, 0, 0]) + payload
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x82\x01x",  # not masked
+        masked(0xC2, b""),  # an extension
+        masked(0x80, b""),  # a continuation of nothing
+        masked(0x83, b""),  # no opcode
+        masked(0x8B, b""),
+        masked(0x09, b""),  # a control frame in parts
+        masked(0x02, b"a") + masked(0x82, b"b"),  # a message within a message
+        b"\x89\xfe\x00\x7e" + bytes(130),  # a control frame that is long
+    ],
+)
+def test_what_breaks_the_rules_is_refused(data: bytes) -> None:
+    with pytest.raises(BadMessage):
+        FrameReader(LIMIT).read(data)
+
+
+def test_a_message_is_refused_before_it_is_there() -> None:
+    with pytest.raises(TooLarge):
+        FrameReader(100).read(b"\x82\xff" + (1 << 40).to_bytes(8) + bytes(4))
+    reader = FrameReader(100)
+    reader.read(masked(0x02, bytes(60)))
+    with pytest.raises(TooLarge):
+        reader.read(masked(0x00, bytes(60)))
