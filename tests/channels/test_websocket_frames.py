@@ -1,6 +1,7 @@
 """Our frames against those of the `websockets` library, which has a parser of its own."""
 
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -78,10 +79,8 @@ def test_what_we_write_is_read_by_the_library(size: int) -> None:
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 9), max_size=20))
 def test_only_our_errors_come_out(noise: bytes, cuts: list[int]) -> None:
-    try:
+    with suppress(BadMessage):
         in_pieces(FrameReader(64), noise, cuts)
-    except BadMessage:
-        pass
 
 
 def masked(first: int, payload: bytes) -> bytes:

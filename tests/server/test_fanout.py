@@ -58,7 +58,7 @@ def test_many_are_told_in_slices() -> None:
     async def scenario() -> None:
         all = sessions(SLICE * 2 + 1)
         Fanout(fail).broadcast(update(1, all))
-        served = []
+        served: list[int] = []
         while not served or served[-1] < len(all):
             await asyncio.sleep(0)
             served.append(sum(len(heard(session)) for session in all))
