@@ -63,7 +63,7 @@ def status(
 ) -> None:
     """Show a node's processes, sessions, shards and counters.
 
-    A shard's lag is what its feed has and its store does not have yet. It is 0 most of the time,
+    A shard's lag is what its feed has and its matcher has not taken over yet. Mostly it is 0,
     and after a start or a gap it falls. If a process does not answer, the exit code is 1.
     """
     with sentences(), NodeApi(url) as node:
