@@ -151,14 +151,21 @@ def test_many_lines_leave_in_batches_and_in_order(node: FakeNode) -> None:
 
 
 def test_a_bad_line_is_named_and_holds_up_nobody(node: FakeNode) -> None:
-    stdin = b'a/b 1\nno slash 2\n{"app": "a"}\na/\xff 3\na/c 4\n'
+    stdin = b"""a/b 1
+no slash 2
+{"app": "a"}
+a/\xff 3
+{"app": "a", "name": "b", "version": -1}
+{"app": "a", "name": "b", "payload": "no base64"}
+{"app": "a", "name": "b", "verison": 1}
+a/b 9223372036854775808
+a/b %s
+a/c 4
+""" % (b"9" * 5000)
     result = run("publish", "-", "--url", node.url, stdin=stdin)
-    assert (result.exit_code, result.stdout) == (1, "2 accepted, 3 refused\n")
-    assert [line.split(":")[1] for line in result.stderr.splitlines()] == [
-        " line 2",
-        " line 3",
-        " line 4",
-    ]
+    assert (result.exit_code, result.stdout) == (1, "2 accepted, 8 refused\n")
+    complaints = [line.split(":")[1] for line in result.stderr.splitlines()]
+    assert complaints == [f" line {number}" for number in range(2, 10)]
     assert node.versions == {"a/b": 1, "a/c": 4}
 
 

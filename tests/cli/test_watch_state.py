@@ -49,6 +49,7 @@ def test_a_torn_last_line_is_as_if_never_written(file: Path) -> None:
         '{"object": "x", "version": "1", "epoch": "7"}\n',
         '{"object": "a/x", "version": "-1", "epoch": "7"}\n',
         '{"object": "a/x", "version": "99999999999999999999", "epoch": "7"}\n',
+        '{"object": "a/x", "version": "' + "9" * 5000 + '", "epoch": "7"}\n',
     ],
 )
 def test_somebody_elses_file_is_left_alone(file: Path, content: str) -> None:

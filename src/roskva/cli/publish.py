@@ -1,6 +1,5 @@
 """`roskva publish` and `roskva reset`."""
 
-import base64
 import os
 import stat
 import sys
@@ -16,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from roskva.cli.node import DEFAULT_URL, NodeApi, UrlOption, error_of
 from roskva.cli.outcome import EXIT_CODES, FAILED, complain, sentences
 from roskva.errors import BadInput, Unavailable
-from roskva.model import MAX_VERSION, ObjectId, parse_key
+from roskva.model import MAX_VERSION, parse_key
 from roskva.publisher.answers import Failure, Outcome
 
 STDIN: Final = "-"
@@ -28,13 +27,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per up
 
 
 class Update(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """As the node takes it, and as a line of JSON on stdin."""
+    """As the node takes it, and as a line of JSON on stdin.
+
+    All is checked here that a node would not even read: it would refuse the other lines with it.
+    """
 
     app: str
     name: str
-    version: int | str | None = None
+    version: Annotated[int, msgspec.Meta(ge=0, le=MAX_VERSION)] | None = None
     source: str | None = None
-    payload: str | None = None
+    payload: bytes | None = None
     """In base64; `text` is for payloads that are text."""
     text: str | None = None
 
@@ -102,8 +104,9 @@ def publish(
             if publish_lines(node, sys.stdin.buffer, json):
                 raise typer.Exit(FAILED)
         else:
+            found = parse_key(target)
             data = payload_file.read_bytes() if payload_file else None
-            update = update_of(parse_key(target), version, source, payload, data)
+            update = Update(found.app, found.name, version, source, data, payload)
             publish_one(node, update, json)
 
 
@@ -121,17 +124,6 @@ def reset(
         found = parse_key(target)
         node.reset(found)
     print(msgspec.json.encode({"object": found.key}).decode() if json else f"{found} is reset")
-
-
-def update_of(
-    target: ObjectId,
-    version: int | None,
-    source: str | None,
-    text: str | None,
-    data: bytes | None,
-) -> Update:
-    encoded = None if data is None else base64.b64encode(data).decode()
-    return Update(target.app, target.name, version, source, encoded, text)
 
 
 def publish_one(node: NodeApi, update: Update, json: bool) -> None:
@@ -232,7 +224,7 @@ def parse_line(line: bytes) -> Update | None:
         return None
     if text.startswith("{"):
         try:
-            update = msgspec.json.decode(text, type=Update)
+            update = msgspec.json.decode(text, type=Update, strict=False)
         except msgspec.DecodeError as error:
             raise BadInput(f"this is not JSON of an update: {error}") from None
         parse_key(update.key)
@@ -240,6 +232,8 @@ def parse_line(line: bytes) -> Update | None:
     before, _, last = text.rpartition(" ")
     numbered = bool(before) and last.isdecimal() and last.isascii()
     target = parse_key(before.rstrip() if numbered else text)
+    if numbered and (len(last) > len(str(MAX_VERSION)) or int(last) > MAX_VERSION):
+        raise BadInput(f"a version is 0 to 2^63-1; got {last[:40]}")
     return Update(target.app, target.name, int(last) if numbered else None)
 
 

@@ -122,8 +122,6 @@ def _read(path: Path) -> dict[Key, Told]:
 
 
 def _plausible(line: Told) -> bool:
-    version = line.version
-    return is_key(line.object) and (
-        version is None
-        or (version.isascii() and version.isdecimal() and int(version) <= MAX_VERSION)
-    )
+    version = "0" if line.version is None else line.version
+    is_number = version.isascii() and version.isdecimal() and len(version) <= len(str(MAX_VERSION))
+    return is_key(line.object) and is_number and int(version) <= MAX_VERSION
