@@ -214,6 +214,10 @@ TO_SHARD: Final[dict[str, ToShard]] = {
             Update("contacts/carol", 7, reset=True),
         ],
     ),
+    "offer nothing: where do you stand?": links.Offer(22, 3),
+    "offer": links.Offer(
+        23, 3, 99, 5, 8, [(5, Update("contacts/alice", 43)), (8, Update("a/b", 1))]
+    ),
     "ask": links.Ask("status"),
     "ask for a checkpoint": links.Ask("checkpoint", 3, "backup"),
 }
@@ -247,5 +251,6 @@ FROM_SHARD: Final[dict[str, FromShard]] = {
     "superseded": links.Superseded(CLIENT_ID, SESSION),
     "published": links.Published(21, [43, MAX_VERSION, 7]),
     "not published": links.NotPublished(21, "storage_unavailable", "no space left"),
+    "taken": links.Taken(23, 99, 8),
     "told": links.Told(b"{}"),
 }

@@ -26,6 +26,7 @@ from roskva.config import Config
 from roskva.core.token import TokenKeys
 from roskva.errors import BadInput, BadMessage, RoskvaError
 from roskva.links.framing import Framed
+from roskva.model import Key
 from roskva.server.asking import ask
 from roskva.server.auth import AllowAll
 from roskva.server.directory import DataDirectory
@@ -36,7 +37,16 @@ from roskva.server.shard import Shard
 from roskva.server.status import gathered, process_status
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
-from roskva.wire.links import Ask, FromShard, LinkHello, NotPublished, Publish, Published, Told
+from roskva.wire.links import (
+    Ask,
+    FromShard,
+    LinkHello,
+    NotPublished,
+    Offer,
+    Publish,
+    Published,
+    Told,
+)
 
 _log = logging.getLogger(__name__)
 _PING_S: Final = 30.0
@@ -123,7 +133,12 @@ class Node:
     async def _open_shards(self) -> None:
         feed = self._config.feed
         for number in self.role.shards:
-            self._shards[number] = await Shard.open(self._data, number, feed, self._break)
+            self._shards[number] = await Shard.open(
+                self._data, number, feed, self._break, self._on_fast_path
+            )
+
+    def _on_fast_path(self, key: Key) -> bool:
+        return self._config.app(key.partition("/")[0]).fast_path
 
     async def _answer_others(self, path: str) -> None:
         loop = asyncio.get_running_loop()
@@ -219,6 +234,13 @@ class _PeerStream:
                 return
             case Ask(shard=number, name=name):
                 self._node.spawn(self._checkpoint(self._node.shard(number), name))
+                return
+            case Offer(shard=number):
+                shard = self._node.shard(number)
+                if shard is None:
+                    stream.drop()
+                else:
+                    shard.offered(self, message)
                 return
             case LinkHello(shard=number) if self._shard is None:
                 self._shard = self._node.shard(number)

@@ -9,18 +9,21 @@ Whoever wants something of the shard opens a *link*, over a socket or in this pr
 
 import asyncio
 import logging
+import math
 import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from itertools import groupby
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from roskva.config import FeedConfig
 from roskva.core.effects import (
+    Applied,
     Apply,
     DropLink,
     Effect,
@@ -48,14 +51,14 @@ from roskva.feed.commit import GroupCommit, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
-from roskva.model import NO_VERSION, Update, shard_epoch
+from roskva.model import NO_VERSION, Key, Update, shard_epoch
 from roskva.server.assigning import Assigning
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.server.stepper import Stepper
 from roskva.store import rows as layout
 from roskva.store.rocksdb import RocksStore
 from roskva.store.worker import StoreWorker
-from roskva.wire.links import CloseSession, FromShard, OpenSession, ToShard, WriteRow
+from roskva.wire.links import CloseSession, FromShard, Offer, OpenSession, Taken, ToShard, WriteRow
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -64,6 +67,8 @@ _SLICE: Final = 1000
 """Updates applied in one step."""
 _TICK_S: Final = 1.0
 _MARKER: Final = "matcher"
+_BRIDGE_GONE_S: Final = 10.0
+_BRIDGE_PATIENCE_S: Final = 2.0
 _LOCK_PATIENCE_S: Final = 5.0
 """The processes of a node that was killed are gone by then, and their locks with them."""
 
@@ -87,11 +92,23 @@ class _Opened(msgspec.Struct, frozen=True):
     assigned: int
 
 
+class _Offered(NamedTuple):
+    """Who is to be answered, when what it offered is durable."""
+
+    link: Link
+    request: int
+
+
 class Shard:
     """Made by `Shard.open`. `run` it, and `close` it when that has ended."""
 
     def __init__(
-        self, opened: _Opened, shards: int, broken: Callable[[Exception], None], feed: FeedConfig
+        self,
+        opened: _Opened,
+        shards: int,
+        broken: Callable[[Exception], None],
+        feed: FeedConfig,
+        fast_path: Callable[[Key], bool],
     ) -> None:
         self.number = opened.owned.number
         self.owned = opened.owned
@@ -106,6 +123,8 @@ class Shard:
         )
         self._reading = ThreadPoolExecutor(1, f"read-{self.number}")
         self._loop = asyncio.get_running_loop()
+        self._fast_path = fast_path
+        self._bridge_heard_at = -math.inf
         self._link_ids = 0
         self._marked = 0
         self._closing = False
@@ -131,9 +150,11 @@ class Shard:
         number: int,
         feed: FeedConfig,
         broken: Callable[[Exception], None],
+        fast_path: Callable[[Key], bool] = lambda key: True,
     ) -> "Shard":
+        """`fast_path`: whether an object's updates go to the matcher as they are committed."""
         opened = await asyncio.to_thread(_open, data, number, feed)
-        shard = cls(opened, data.meta.shards, broken, feed)
+        shard = cls(opened, data.meta.shards, broken, feed, fast_path)
         shard._matching.step(shard._feed_end())
         return shard
 
@@ -179,12 +200,38 @@ class Shard:
         return [update.version for update in updates]
 
     def _committed(self, committed: Committed) -> None:
+        """The fast path. What an app does not want on it is left out, as a gap that is closed from
+        the feed: by the bridge, or by us if there is none."""
         self.feed_end = committed.last
-        entries, first = committed.entries(), committed.first
+        first = committed.first
+        for fast, run in groupby(committed.entries(), self._is_fast):
+            entries = list(run)
+            if fast:
+                self._apply(first, entries)
+            first = entries[-1][0] + 1
+
+    def _is_fast(self, entry: tuple[int, Update]) -> bool:
+        return self._fast_path(entry[1].object)
+
+    def _apply(self, first: int, entries: list[tuple[int, Update]]) -> None:
         for i in range(0, len(entries), _SLICE):
             part = entries[i : i + _SLICE]
             self._matching.step(Apply(self.lineage, first, part[-1][0], part))
             first = part[-1][0] + 1
+
+    # The bridge.
+
+    def offered(self, link: Link, offer: Offer) -> None:
+        """A range of the feed from outside: answered when it is durable."""
+        self._bridge_heard_at = time.monotonic()
+        matcher = self.matcher
+        if offer.updates:
+            offered = _Offered(link, offer.request)
+            self._matching.step(
+                Apply(offer.lineage, offer.first, offer.last, offer.updates, offered)
+            )
+        else:
+            link.send(Taken(offer.request, matcher.lineage, matcher.durable))
 
     # Links.
 
@@ -233,7 +280,9 @@ class Shard:
                     answer=lambda row: Loaded(request, row),
                 )
             case ReadFeed():
-                self._read_feed(effect)
+                self._loop.call_later(self._patience(), self._read_feed, effect)
+            case Applied(request=_Offered() as offered, lineage=lineage, offset=offset):
+                offered.link.send(Taken(offered.request, lineage, offset))
             case DropLink(link=int() as id):
                 if id in self.links:
                     self.links[id].drop()
@@ -269,9 +318,14 @@ class Shard:
     def _feed_end(self) -> FeedEnd:
         return FeedEnd(self.lineage, self.feed_end, secrets.randbits(64))
 
+    def _patience(self) -> float:
+        """Before we read the feed ourselves: a bridge that is at work closes gaps as well."""
+        waits = self.matcher.caught_up and time.monotonic() < self._bridge_heard_at + _BRIDGE_GONE_S
+        return _BRIDGE_PATIENCE_S if waits else 0.0
+
     def _read_feed(self, asked: ReadFeed) -> None:
-        if self._closing:
-            return
+        if self._closing or self.matcher.applied != asked.after:
+            return  # the gap is closed already, or a part of it
         read = partial(_read, self._reader, Marker(asked.lineage, asked.after))
         self._reading.submit(read).add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._have_read, done.result())

@@ -98,6 +98,20 @@ class Publish(msgspec.Struct, frozen=True, tag=True):
     updates: list[Update]
 
 
+class Offer(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """From the bridge: a range of a shard's feed, with all that matters of it in order of offset.
+
+    Without updates it asks where the matcher stands.
+    """
+
+    request: int
+    shard: int
+    lineage: int = 0
+    first: int = 0
+    last: int = 0
+    updates: list[tuple[int, Update]] = []
+
+
 class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Instead of a link's hello, to any process of a node: one question, one answer."""
 
@@ -180,11 +194,21 @@ class NotPublished(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
+class Taken(msgspec.Struct, frozen=True, tag=True):
+    """The answer to an `Offer`: everything up to this offset is durable at the matcher."""
+
+    request: int
+    lineage: int
+    offset: int
+
+
 class Told(msgspec.Struct, frozen=True, tag=True):
     json: bytes
 
 
-ToShard = LinkHello | Interest | Ping | OpenSession | WriteRow | CloseSession | Publish | Ask
+ToShard = (
+    LinkHello | Interest | Ping | OpenSession | WriteRow | CloseSession | Publish | Offer | Ask
+)
 FromShard = (
     Welcome
     | LinkRefused
@@ -197,5 +221,6 @@ FromShard = (
     | Superseded
     | Published
     | NotPublished
+    | Taken
     | Told
 )
