@@ -11,9 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.result import Result
+from benchmarks.result import NotMeasured, Result
 
-BENCHMARKS = ("core", "feed", "store")
+BENCHMARKS = ("core", "feed", "store", "serving")
 
 
 def main() -> None:
@@ -28,9 +28,13 @@ def main() -> None:
     console = Console()
     results: dict[str, list[Result]] = {}
     for name in arguments.names or BENCHMARKS:
-        with console.status(f"measuring {name} …"):
-            results[name] = importlib.import_module(f"benchmarks.{name}").run()
-        console.print(table(name, results[name]))
+        try:
+            with console.status(f"measuring {name} …"):
+                results[name] = importlib.import_module(f"benchmarks.{name}").run()
+        except NotMeasured as missing:
+            console.print(f"[bold]{name}[/] is not measured: {missing}")
+        else:
+            console.print(table(name, results[name]))
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
 
@@ -39,6 +43,9 @@ def table(title: str, results: list[Result]) -> Table:
     shown = Table(title=title, title_justify="left", title_style="bold")
     shown.add_column("what")
     shown.add_column("measured", justify="right")
+    peers = sorted({peer for result in results for peer in result.peers})
+    for peer in peers:
+        shown.add_column(peer, justify="right")
     shown.add_column("target", justify="right")
     shown.add_column("")
     for result in results:
@@ -47,11 +54,20 @@ def table(title: str, results: list[Result]) -> Table:
         verdict = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[result.met]
         shown.add_row(
             result.name + (f" [dim]({result.note})[/]" if result.note else ""),
-            f"{result.value:,.4g} {result.unit}",
+            _figure(result.value, result.unit),
+            *(
+                _figure(result.peers[peer], result.unit) if peer in result.peers else ""
+                for peer in peers
+            ),
             target,
             verdict,
         )
     return shown
+
+
+def _figure(value: float, unit: str) -> str:
+    digits = ",.0f" if value >= 1000 else ",.4g"
+    return f"{value:{digits}} {unit}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,220 @@
+"""Serving: fan-out, latency and memory of a node, side by side with Mosquitto.
+
+The same client program (`generator/`) talks to both, over loopback, in turns, so that whatever else
+the machine does meets both alike; a ratio is the median of the ratios of such turns. Each server
+has one core, and the generator the others. Clients subscribe with QoS 1 and a clean session, and
+acknowledge every packet; an update is the version in digits.
+
+For throughput, two updates are under way at any time (`load.c` says what that means). Then both
+servers do the same work: with many more under way Roskva would skip versions that are overtaken,
+which is what it is for, and Mosquitto would queue.
+"""
+
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from benchmarks.result import Result
+from benchmarks.serving.generator import Generator, Load, Protocol
+from benchmarks.serving.servers import Server, mosquitto, mosquitto_path, roskva
+
+SUBSCRIBERS: Final = 1000
+WINDOW: Final = 2
+RATE: Final = 10.0
+REPETITIONS: Final = 3
+SECONDS: Final = 3.0
+
+IDLE: Final = 5000
+IDLE_OBJECTS: Final = 5000
+IDLE_EACH: Final = 5
+
+PEER: Final = "Mosquitto"
+OURS: Final = "Roskva"
+ONE: Final = "one process"
+
+Start = Callable[[Path, set[int]], AbstractContextManager[Server]]
+
+
+def run() -> list[Result]:
+    with tempfile.TemporaryDirectory(prefix="roskva-bench-") as name:
+        directory = Path(name)
+        server_cores, generator_cores = _cores()
+        generator = Generator(directory, generator_cores)
+        with _servers(directory, server_cores) as servers:
+            results = [
+                *throughput(generator, servers),
+                *latency(generator, servers),
+                *websocket(generator, servers[0]),
+            ]
+        results += memory(generator, directory, server_cores)
+        results += registrars(generator, directory)
+    return results
+
+
+def _cores() -> tuple[set[int], set[int]]:
+    """For the server, and for its clients."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    return {first}, set(others) or {first}
+
+
+@contextmanager
+def _servers(directory: Path, cores: set[int]) -> Iterator[list[Server]]:
+    """Ours first."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(start(_new(directory), cores))
+            for start in (roskva, mosquitto)
+            if start is roskva or mosquitto_path() is not None
+        ]
+
+
+def _new(directory: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=directory))
+
+
+# Measuring in turns.
+
+
+def in_turns(servers: list[Server], measure: Callable[[Server], Load]) -> dict[str, list[Load]]:
+    loads: dict[str, list[Load]] = {server.name: [] for server in servers}
+    for turn in range(REPETITIONS):
+        for server in servers[:: -1 if turn % 2 else 1]:
+            loads[server.name].append(measure(server))
+    return loads
+
+
+def figure(
+    name: str, unit: str, loads: dict[str, list[Load]], of: Callable[[Load], float], note: str = ""
+) -> Result:
+    runs = {server: [of(load) for load in some] for server, some in loads.items()}
+    medians = {server: statistics.median(values) for server, values in runs.items()}
+    return Result(name, medians.pop(OURS), unit, note=note, peers=medians, runs=runs)
+
+
+def ratio(
+    of: Result,
+    peer: str = PEER,
+    target: float | None = None,
+    better: Literal["lower", "higher"] = "higher",
+) -> list[Result]:
+    """Of ours to theirs, turn by turn; nothing if they are not here."""
+    if peer not in of.runs:
+        return []
+    ratios = [a / b for a, b in zip(of.runs[OURS], of.runs[peer], strict=True)]
+    value, note = statistics.median(ratios), f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return [Result(f"… to {peer}", value, "×", target, better, note)]
+
+
+def busy(loads: dict[str, list[Load]]) -> str:
+    """Who was the limit: cores that a server used, and its clients."""
+    return "; ".join(
+        f"{name} {statistics.median(load.server_busy for load in some):.2f} cores, "
+        f"clients {statistics.median(load.generator_busy for load in some):.2f}"
+        for name, some in loads.items()
+    )
+
+
+# What is measured.
+
+
+def throughput(generator: Generator, servers: list[Server]) -> list[Result]:
+    results = []
+    for clean, sessions in ((True, "clean"), (False, "persistent")):
+        run = partial(
+            generator.run, subscribers=SUBSCRIBERS, window=WINDOW, seconds=SECONDS, clean=clean
+        )
+        loads = in_turns(servers, run)
+        whole = min(load.delivered(SUBSCRIBERS) for some in loads.values() for load in some)
+        name = f"acknowledged MQTT deliveries, {sessions} sessions"
+        rate = figure(name, "/s", loads, lambda load: load.per_s, busy(loads))
+        note = f"{whole:.0%} of updates × subscribers delivered"
+        results += [
+            rate,
+            *ratio(rate, target=1.5),
+            figure("… server CPU each", "µs", loads, lambda load: load.cpu_us, note),
+        ]
+    return results
+
+
+def latency(generator: Generator, servers: list[Server]) -> list[Result]:
+    run = partial(generator.run, subscribers=SUBSCRIBERS, rate=RATE, seconds=SECONDS)
+    loads = in_turns(servers, run)
+    results = []
+    percentiles: list[tuple[str, Callable[[Load], float]]] = [
+        ("p50", lambda load: load.p50_us / 1000),
+        ("p99", lambda load: load.p99_us / 1000),
+    ]
+    for name, of in percentiles:
+        name = f"{name} from publish to receipt, {RATE:g}/s to {SUBSCRIBERS:,}"
+        found = figure(name, "ms", loads, of)
+        results += [found, *ratio(found, target=1.0, better="lower")]
+    return results
+
+
+def websocket(generator: Generator, server: Server) -> list[Result]:
+    run = partial(
+        generator.run,
+        subscribers=SUBSCRIBERS,
+        window=WINDOW,
+        seconds=SECONDS,
+        protocol="websocket",
+    )
+    loads = in_turns([server], run)
+    return [
+        figure("WebSocket deliveries", "/s", loads, lambda load: load.per_s, busy(loads)),
+        figure("… server CPU each, acks included", "µs", loads, lambda load: load.cpu_us),
+    ]
+
+
+def memory(generator: Generator, directory: Path, cores: set[int]) -> list[Result]:
+    """Resident memory that idle clients add to a server that had none."""
+
+    def per_client(start: Start, protocol: Protocol) -> float:
+        with start(_new(directory), cores) as server:
+            before = server.rss_bytes()
+            with generator.connected(
+                server,
+                subscribers=IDLE,
+                objects=IDLE_OBJECTS,
+                each=IDLE_EACH,
+                protocol=protocol,
+            ):
+                return (server.rss_bytes() - before) / IDLE / 1024
+
+    peers = {PEER: per_client(mosquitto, "mqtt")} if mosquitto_path() else {}
+    note = f"{IDLE:,} clients, {IDLE_EACH} of {IDLE_OBJECTS:,} objects each"
+    name = "memory per idle {} client"
+    return [
+        Result(name.format("MQTT"), per_client(roskva, "mqtt"), "KB", 6, note=note, peers=peers),
+        Result(name.format("WebSocket"), per_client(roskva, "websocket"), "KB", 6, note=note),
+    ]
+
+
+def registrars(generator: Generator, directory: Path) -> list[Result]:
+    """Two registrars and a state process against one process, all of them and the clients on the
+    same cores: what is left is for the clients."""
+    cores = os.sched_getaffinity(0)
+    with (
+        roskva(_new(directory), cores) as one,
+        roskva(_new(directory), cores, "--registrars", "2") as two,
+    ):
+        run = partial(
+            generator.run,
+            subscribers=SUBSCRIBERS,
+            window=WINDOW,
+            seconds=SECONDS,
+            workers=2,
+            cores=cores,
+        )
+        servers = [two, msgspec.structs.replace(one, name=ONE)]
+        loads = in_turns(servers, run)
+    name = "acknowledged MQTT deliveries, --registrars 2"
+    rate = figure(name, "/s", loads, lambda load: load.per_s, busy(loads))
+    return [msgspec.structs.replace(rate, peers={}), *ratio(rate, ONE)]

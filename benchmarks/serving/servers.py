@@ -1,0 +1,132 @@
+"""The servers that are measured: started, asked what they used, stopped.
+
+Each is one process tree with its own port and directory. What it used is what the kernel says of
+the whole tree, so no server gains by having more processes or threads.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+MOSQUITTO_CONF: Final = Path(__file__).with_name("mosquitto.conf")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_START_S: Final = 30.0
+
+
+class Server(msgspec.Struct, frozen=True):
+    name: str
+    pid: int
+    mqtt_port: int
+    http_port: int = 0
+
+    def cpu_s(self) -> float:
+        return cpu_s(self.pid)
+
+    def rss_bytes(self) -> int:
+        return sum(_rss_bytes(pid) for pid in tree(self.pid))
+
+
+def tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for parent in found:
+        try:
+            for task in os.listdir(f"/proc/{parent}/task"):
+                children = Path(f"/proc/{parent}/task/{task}/children").read_text()
+                found += [int(child) for child in children.split()]
+        except FileNotFoundError:  # it ended meanwhile
+            continue
+    return found
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of all threads of all processes of the tree."""
+    ticks = 0
+    for each in tree(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICKS_PER_S
+
+
+def _rss_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def mosquitto_path() -> str | None:
+    """Debian puts it where only root looks."""
+    path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
+    return shutil.which("mosquitto", path=path)
+
+
+@contextmanager
+def mosquitto(directory: Path, cores: set[int]) -> Iterator[Server]:
+    program = mosquitto_path()
+    assert program is not None
+    port = _free_port()
+    settings = directory / "mosquitto.conf"
+    settings.write_text(f"listener {port} 127.0.0.1\n" + MOSQUITTO_CONF.read_text())
+    with _running([program, "-c", str(settings)], directory, cores, port) as pid:
+        yield Server("Mosquitto", pid, port)
+
+
+@contextmanager
+def roskva(directory: Path, cores: set[int], *flags: str) -> Iterator[Server]:
+    port, http_port = _free_port(), _free_port()
+    command = [str(Path(sys.executable).with_name("roskva")), "serve"]
+    command += ["--data", str(directory / "data")]
+    command += ["--port", str(http_port), "--mqtt-port", str(port), *flags]
+    with _running(command, directory, cores, port, http_port) as pid:
+        yield Server("Roskva", pid, port, http_port)
+
+
+@contextmanager
+def _running(command: list[str], directory: Path, cores: set[int], *ports: int) -> Iterator[int]:
+    with (directory / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdout=log,
+            stderr=log,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+        try:
+            for port in ports:
+                _await_port(process, port, directory / "server.log")
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _await_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{process.args!r} does not start: {log.read_text()}") from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
