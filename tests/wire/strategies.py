@@ -124,6 +124,8 @@ def _values(type_: inspect.Type) -> st.SearchStrategy[Any]:
             return TEXT.filter(lambda text: longest is None or len(text) <= longest)
         case inspect.LiteralType(values=allowed):
             return st.sampled_from(allowed)
+        case inspect.TupleType(item_types=items):
+            return st.tuples(*(_values(item) for item in items))
         case inspect.ListType(item_type=item):
             return st.lists(_values(item), max_size=MANY)
         case inspect.UnionType(types=types):

@@ -33,6 +33,8 @@ class Admission:
             raise BadInput("a reset is asked for by name, and not published")
         if app.versions == "assigned" and update.version != NO_VERSION:
             raise BadInput("versions of this app are assigned: publish without one")
+        if app.versions == "app" and update.version == NO_VERSION:
+            raise BadInput('name a version, or have them assigned: versions = "assigned"')
         if app.versions == "app" and not 0 <= update.version <= MAX_VERSION:
             raise BadInput(f"a version is a whole number from 0 to {MAX_VERSION}")
         if update.payload is not None and len(update.payload) > app.max_payload_bytes:

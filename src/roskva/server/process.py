@@ -88,7 +88,7 @@ def _node(assignment: Assignment) -> Node:
 def _die_with_the_parent() -> None:
     """On a thread, so that it holds also while the loop is busy.
 
-    It reads the descriptor itself: `sys.stdin` would be locked when the interpreter ends, and abort.
+    It reads the descriptor itself: `sys.stdin` would be locked when the interpreter ends.
     """
     stdin = sys.stdin.fileno()
 
