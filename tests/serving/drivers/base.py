@@ -1,0 +1,116 @@
+"""A client on some channel, as a test drives it: it comes, registers, is told, acks, and goes.
+
+Whoever comes back is the same client as before: by its token, its MQTT client id, or the id of the
+last event it has acked. Nothing here knows more of the server than its documents say.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, ClassVar, NamedTuple, Self
+
+from tests.serving.nodes import Node
+
+PATIENCE_S = 10.0
+
+
+class Told(NamedTuple):
+    object: str
+    version: int | None
+    """None: unknown."""
+    payload: bytes | None
+    receipt: Any
+    """What the channel needs for an ack."""
+
+    def __str__(self) -> str:
+        return f"{self.object} {self.version}"
+
+
+class Driver(ABC):
+    """Used as `async with`. `inbox` holds what was told and not yet asked for, in order."""
+
+    has_identity: ClassVar[bool] = True
+    """The server knows it again, and lets it be there once."""
+    can_be_source: ClassVar[bool] = True
+    can_declare: ClassVar[bool] = False
+    """It can say which version it holds."""
+    tells_payload_and_version: ClassVar[bool] = True
+    fenced: ClassVar[str] = "fenced"
+    """How the server ends an older session."""
+
+    def __init__(self, node: Node, application: str = "") -> None:
+        self.node = node
+        self.application = application
+        self.keys: list[str] = []
+        self.inbox: asyncio.Queue[Told] = asyncio.Queue()
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """By the server, with its reason."""
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.disconnect()
+
+    async def connect(self) -> None:
+        """Until the server has greeted it; for the second time as the one who was there before."""
+        self.ended = asyncio.get_running_loop().create_future()
+        self.inbox = asyncio.Queue()
+        async with asyncio.timeout(PATIENCE_S):
+            await self._connect()
+
+    @abstractmethod
+    async def _connect(self) -> None: ...
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """After what was acked; does nothing if it is not connected."""
+
+    async def register(self, *keys: str, version: int | None = None) -> None:
+        """Until it is confirmed."""
+        self.keys += [key for key in keys if key not in self.keys]
+        async with asyncio.timeout(PATIENCE_S):
+            await self._register(list(keys), version)
+
+    @abstractmethod
+    async def _register(self, keys: list[str], version: int | None) -> None: ...
+
+    async def told(self) -> Told:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.inbox.get()
+
+    @abstractmethod
+    async def ack(self, told: Told) -> None: ...
+
+    async def took(self) -> tuple[str, int | None]:
+        """The next, acked."""
+        told = await self.told()
+        await self.ack(told)
+        return told.object, told.version
+
+    async def took_latest(self, wanted: dict[str, int]) -> list[Told]:
+        """All that is told, acked, until each object was told at this version; its last ones."""
+        last: dict[str, Told] = {}
+        while {key: told.version for key, told in last.items()} != wanted:
+            told = await self.told()
+            await self.ack(told)
+            last[told.object] = told
+        return list(last.values())
+
+    def twin(self) -> Self:
+        """Another one with the same identity, not connected yet."""
+        raise NotImplementedError
+
+    def _end(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    async def told_the_end(self) -> str:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.ended

@@ -1,0 +1,25 @@
+"""Tests that are coroutines: each on a loop of its own, in bounded time, leaving no task behind."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+PATIENCE_S = 90.0
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(_bounded(test(*args, **kwargs)))
+
+    return run
+
+
+async def _bounded(test: Coroutine[Any, Any, None]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        await test
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, f"left behind: {left}"

@@ -1,0 +1,211 @@
+"""Nodes as users run them: `roskva serve` in processes of its own, on loopback.
+
+A node keeps its ports from one start to the next, so that its clients find it again. They are drawn
+from below the range of which the kernel takes ports for outgoing connections: nobody can have taken
+them while the node was down.
+"""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+ROSKVA: Final = str(Path(sys.prefix) / "bin/roskva")
+START_S: Final = 30.0
+_MARK: Final = "NODE_UNDER_TEST"
+"""In the environment of every process of a node, to find those that are left behind."""
+_ALARMS: Final = ("Traceback (most recent call last)", "Fatal Python error", "never awaited")
+
+
+class Node:
+    """Made, started and finally seen off by the fixtures of `conftest.py`."""
+
+    def __init__(self, data: Path, *flags: str, command: tuple[str, ...] = (ROSKVA,)) -> None:
+        self.data = data
+        self.flags = flags
+        self.port, self.mqtt_port = free_port(), free_port()
+        self.log = data.with_name(data.name + ".log")
+        self.command = command
+        self._mark = uuid.uuid4().hex
+        self._parent: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    # Its life.
+
+    def start(self, *flags: str) -> None:
+        """Until every one of its processes serves. Flags given here are in place of the first."""
+        self.flags = flags or self.flags
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ROSKVA_")}
+        with self.log.open("ab") as log:
+            self._parent = subprocess.Popen(
+                [
+                    *(*self.command, "serve", "--data", str(self.data)),
+                    *("--port", str(self.port), "--mqtt-port", str(self.mqtt_port)),
+                    *self.flags,
+                ],
+                env={**environment, _MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def await_ready(self) -> None:
+        await_that(self._ready, START_S, lambda: f"the node does not serve:\n{self.said()}")
+
+    def _ready(self) -> bool:
+        assert self._parent is not None
+        assert self._parent.poll() is None, f"the node ended:\n{self.said()}"
+        try:
+            if not httpx.get(f"{self.url}/readyz").is_success:
+                return False
+            status = self.status()
+        except httpx.TransportError:
+            return False
+        fronts = sum("registrar" in process.get("role", "") for process in status["processes"])
+        return all("error" not in process for process in status["processes"]) and all(
+            shard["links"] == fronts for shard in status["shards"]
+        )
+
+    def stop(self) -> None:
+        """In peace: everybody is told, and everything is written."""
+        assert self._parent is not None
+        self._parent.send_signal(signal.SIGTERM)
+        assert self._parent.wait(START_S) == 0, self.said()
+        self._await_gone()
+
+    def kill(self) -> None:
+        """With −9, its parent alone: the others have to notice."""
+        assert self._parent is not None
+        self._parent.kill()
+        self._parent.wait(START_S)
+        self._await_gone()
+
+    def signal(self, name: str, number: signal.Signals) -> int:
+        """To one of its processes, by its name in the status; returns its pid."""
+        pid = self.pids()[name]
+        os.kill(pid, number)
+        return pid
+
+    def _await_gone(self) -> None:
+        self._parent = None
+        await_that(lambda: not self.processes(), 10.0, lambda: f"left behind: {self.processes()}")
+
+    def end(self) -> None:
+        """Whatever state it is in; and what must be true of every node at its end."""
+        if self._parent is not None:
+            for pid in self.processes():
+                os.kill(pid, signal.SIGCONT)
+            self.stop()
+        left = self.processes()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert not left, f"processes are left behind: {left}"
+        said = self.said()
+        assert not any(alarm in said for alarm in _ALARMS), said
+
+    # What is seen of it from outside.
+
+    def processes(self) -> list[int]:
+        """Every process that belongs to this node, whatever it says itself."""
+        mark = f"{_MARK}={self._mark}".encode()
+        return [
+            pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, mark)
+        ]
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = httpx.get(f"{self.url}/v1/status").raise_for_status().json()
+        return status
+
+    def pids(self) -> dict[str, int]:
+        """By name; of the parent too, if it serves nobody itself."""
+        assert self._parent is not None
+        found = {p["name"]: p["pid"] for p in self.status()["processes"] if "pid" in p}
+        return found if self._parent.pid in found.values() else found | {"parent": self._parent.pid}
+
+    def resident_bytes(self) -> int:
+        return sum(process["rss_bytes"] for process in self.status()["processes"])
+
+    def counter(self, name: str) -> int:
+        return sum(process["counters"].get(name, 0) for process in self.status()["processes"])
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def announced(self) -> dict[str, Any]:
+        where: dict[str, Any] = json.loads((self.data / "node.json").read_text())
+        return where
+
+    # A publisher with nothing but HTTP.
+
+    def publish(self, key: str, version: int | None = None, **more: str) -> int:
+        return self.publish_all([_update(key, version, **more)])[0]
+
+    def publish_all(self, updates: list[dict[str, Any]]) -> list[int]:
+        answer = httpx.post(f"{self.url}/v1/publish", json=updates, timeout=30.0)
+        return [int(result["version"]) for result in answer.raise_for_status().json()["results"]]
+
+    def reset(self, key: str) -> None:
+        app, _, name = key.partition("/")
+        httpx.post(f"{self.url}/v1/reset", json={"app": app, "name": name}).raise_for_status()
+
+    def read(self, key: str) -> int | None:
+        version = httpx.get(f"{self.url}/v1/objects/{key}").raise_for_status().json()["version"]
+        return None if version is None else int(version)
+
+
+def _update(key: str, version: int | None = None, **more: str) -> dict[str, Any]:
+    app, _, name = key.partition("/")
+    chosen = {} if version is None else {"version": version}
+    return {"app": app, "name": name, **chosen, **more}
+
+
+def versions_of(keys: list[str], versions: range) -> list[list[dict[str, Any]]]:
+    """Updates in lists of what one request takes, objects in turn."""
+    updates = [_update(key, version) for version in versions for key in keys]
+    return [updates[i : i + 1000] for i in range(0, len(updates), 1000)]
+
+
+def await_that(
+    condition: Callable[[], bool], within_s: float, otherwise: Callable[[], str] = lambda: "never"
+) -> None:
+    give_up_at = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < give_up_at, otherwise()
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    lowest_of_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    dice = random.Random(os.urandom(8))
+    while True:
+        port = dice.randrange(10_000, lowest_of_kernel)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def _has(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
