@@ -28,7 +28,7 @@ from roskva.channels.base import Connection, Frame, Front, Principal
 from roskva.core.effects import Closed, Watching
 from roskva.core.freshness import NEVER, Due, due
 from roskva.errors import BadInput, RoskvaError, Unauthorised
-from roskva.model import MAX_VERSION, NO_EPOCH, NO_VERSION, Key, parse_key
+from roskva.model import MAX_VERSION, NO_EPOCH, NO_MARK, NO_VERSION, Key, mark_of, parse_key
 from roskva.wire.links import Registered
 from roskva.wire.messages import PROTOCOL, ClientMessage, Notification, ServerMessage
 
@@ -148,20 +148,16 @@ class EventStream(Connection):
             return _COMMENT
         self._wake.clear()
         unwritten, self._unwritten = self._unwritten, {}
-        text = b"".join(self._event(notification) for notification in unwritten.values())
+        text = b"".join(self._events(notification) for notification in unwritten.values())
         if self.ended:
             retry_ms = _DEFAULT_RETRY_MS if self._retry_ms is None else self._retry_ms
             text += b"retry: %d\n\n" % retry_ms
         return text
 
     def _take(self, notification: Notification) -> None:
-        told = self._due(notification)
-        if told is Due.NOTHING:
-            return
-        if told is Due.UNKNOWN:
-            notification = Notification(notification.object, None, notification.epoch)
-        self._unwritten[notification.object] = notification
-        self._wake.set()
+        if self._due(notification) is not Due.NOTHING:
+            self._unwritten[notification.object] = notification
+            self._wake.set()
 
     def _due(self, notification: Notification) -> Due:
         """By the table, against what this stream has told."""
@@ -172,6 +168,16 @@ class EventStream(Connection):
             same_epoch = told[1] is None or told[1] == hash_of(notification.epoch)
             acked = (told[0], notification.epoch if same_epoch else NO_EPOCH)
         return due(acked, (version, notification.epoch))
+
+    def _events(self, notification: Notification) -> bytes:
+        """After a reset, unknown and then at once the version however small: elsewhere it follows
+        the ack of the unknown, and here there are none."""
+        if self._due(notification) is not Due.UNKNOWN:
+            return self._event(notification)
+        text = self._event(Notification(notification.object, None, notification.epoch))
+        if notification.version is not None and mark_of(notification.epoch) != NO_MARK:
+            text += self._event(notification)
+        return text
 
     def _event(self, notification: Notification) -> bytes:
         version = NO_VERSION if notification.version is None else notification.version
