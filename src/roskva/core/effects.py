@@ -243,6 +243,18 @@ class Received(msgspec.Struct, frozen=True):
     """Objects of this message's operations that the app does not allow."""
 
 
+class Acked(msgspec.Struct, frozen=True, gc=False):
+    """A notification reached the client, over a channel that has no messages of ours (MQTT).
+
+    The same as an `Ack` in a message, for the busiest path there is. Version −1: unknown.
+    """
+
+    conn: Handle
+    object: Key
+    version: int
+    epoch: int
+
+
 class Closed(msgspec.Struct, frozen=True):
     conn: Handle
 
@@ -431,6 +443,7 @@ Event = (
     | Watching
     | Dismissed
     | Received
+    | Acked
     | Closed
     | Lagging
     | Drained

@@ -30,6 +30,7 @@ from roskva.core import freshness
 from roskva.core.backoff import Rate, RateLimit
 from roskva.core.digest import bucket_sums
 from roskva.core.effects import (
+    Acked,
     Attached,
     Close,
     Closed,
@@ -161,7 +162,11 @@ class Registrar:
         self.now = self.interests.now = now
         self.interests.step += 1
         kind = type(event)
-        if kind is Received:
+        if kind is Acked:
+            self._acked(event)  # type: ignore[arg-type]
+            if not self.outbox.sessions:
+                return []  # as good as always; work in slices has its deadline
+        elif kind is Received:
             self._received(event)  # type: ignore[arg-type]
         elif kind is FromLink:
             self._from_link(event)  # type: ignore[arg-type]
@@ -352,6 +357,12 @@ class Registrar:
             digest.sum != session.hash_sum or digest.count != len(session.registered)
         ):
             self._disagree(session, message)
+
+    def _acked(self, event: Acked) -> None:
+        session = self.conns.get(event.conn)
+        if session is not None and session.phase is Phase.OPEN:
+            session.heard_at = self.now
+            self._ack(session, event.object, event.version, event.epoch)
 
     def _ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
         acked = session.registered.get(key)

@@ -9,6 +9,7 @@ import msgspec
 
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
+    Acked,
     Attached,
     Broadcast,
     Close,
@@ -35,7 +36,7 @@ from roskva.simulation.network import Connection, Link
 from roskva.simulation.node import Node
 from roskva.wire import codec
 from roskva.wire.links import FromShard
-from roskva.wire.messages import PROTOCOL, Ack, ClientMessage, Operation, ServerMessage
+from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage
 
 if TYPE_CHECKING:
     from roskva.simulation.world import World
@@ -248,9 +249,7 @@ class RegistrarNode(Node):
             case ["puback", int() as id] if channel is not None:
                 sent = channel.ids.acked(id)
                 if sent is not None:
-                    key, version, epoch = sent
-                    ack = Ack(key, None if version == NO_VERSION else version, epoch)
-                    self.say(conn, channel, acks=[ack])
+                    self.step(Acked(conn.id, *sent))
                 if channel.full and not channel.ids.full():
                     channel.full = False
                     self.step(Drained(conn.id))
@@ -264,12 +263,9 @@ class RegistrarNode(Node):
         conn: Connection,
         channel: MqttChannel,
         operations: list[Operation] | None = None,
-        acks: list[Ack] | None = None,
     ) -> None:
         channel.number += 1
-        message = ClientMessage(
-            PROTOCOL, channel.session, channel.number, None, operations or [], acks or []
-        )
+        message = ClientMessage(PROTOCOL, channel.session, channel.number, None, operations or [])
         self.step(Received(conn.id, message))
 
     def to_device(self, id: int, message: ServerMessage, packet_id: int) -> None:

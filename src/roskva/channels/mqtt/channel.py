@@ -36,7 +36,7 @@ class MqttChannel:
         self._visits: dict[int, dict[MqttConnection, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wills: dict[bytes, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
 
     def __call__(self) -> MqttConnection:
         return MqttConnection(self)
@@ -45,10 +45,8 @@ class MqttChannel:
 
     def visit_later(self, conn: MqttConnection, seconds: float) -> None:
         self.forget(conn)
-        conn.visited_in = self.turn + max(1, round(seconds / _TURN_S))
+        conn.visited_in = self._turn_in(seconds)
         self._visits.setdefault(conn.visited_in, {})[conn] = None
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._next_turn)
 
     def forget(self, conn: MqttConnection) -> None:
         visits = self._visits.get(conn.visited_in)
@@ -57,19 +55,23 @@ class MqttChannel:
             if not visits:
                 del self._visits[conn.visited_in]
 
-    def _next_turn(self) -> None:
+    def _turn_in(self, seconds: float) -> int:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_TURN_S, self.next_turn)
+        return self.turn + max(1, round(seconds / _TURN_S))
+
+    def next_turn(self) -> None:
         self.turn += 1
         self._timer = None
         self._visit(self.turn)
-        if self._visits and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._next_turn)
+        for client in [c for c, (turn, _) in self._wills.items() if turn <= self.turn]:
+            self._wills.pop(client)[1]()
+        if self._visits or self._wills:
+            self._turn_in(0)
 
     def _visit(self, turn: int) -> None:
         """A slice: many may have connected in the same second."""
-        visits = self._visits.get(turn)
-        if visits is None:
-            return
-        for conn in list(visits)[:_VISITS_AT_ONCE]:
+        for conn in list(self._visits.get(turn, ()))[:_VISITS_AT_ONCE]:
             self.forget(conn)
             conn.visit()
         if turn in self._visits:
@@ -91,29 +93,19 @@ class MqttChannel:
     # client that comes back there does not stop its will.
 
     def will_later(self, client: bytes, seconds: float, publish: Callable[[], None]) -> None:
-        self.client_is_back(client, resumed=False)
-
-        def now() -> None:
-            del self._wills[client]
-            publish()
-
-        self._wills[client] = (asyncio.get_running_loop().call_later(seconds, now), publish)
+        self._wills[client] = (self._turn_in(seconds), publish)
 
     def client_is_back(self, client: bytes, resumed: bool) -> None:
         """Its will is void if it goes on with its session, and due if it begins a new one."""
-        waiting = self._wills.pop(client, None)
-        if waiting is not None:
-            timer, publish = waiting
-            timer.cancel()
-            if not resumed:
-                publish()
+        _, publish = self._wills.pop(client, (0, None))
+        if publish is not None and not resumed:
+            publish()
 
     async def close(self) -> None:
         """After the connections: what was received is published, wills that wait are dropped."""
         if self._timer is not None:
             self._timer.cancel()
-        for timer, _ in self._wills.values():
-            timer.cancel()
+            self._timer = None
         self._wills.clear()
         self._visits.clear()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -9,8 +9,8 @@ too much that it asked for is unanswered.
 """
 
 import asyncio
-import logging
 import socket
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, cast
 
@@ -58,10 +58,9 @@ from roskva.channels.mqtt.limits import (
 from roskva.channels.mqtt.publishing import Publishing
 from roskva.channels.mqtt.requests import Requests
 from roskva.core.effects import Attached, Closed
-from roskva.core.packets import Sent
-from roskva.errors import Fenced, Overloaded, RoskvaError, Unavailable
-from roskva.model import MAX_SOURCE_BYTES, NO_VERSION
-from roskva.wire.messages import PROTOCOL, Ack, ClientMessage, Operation, ServerMessage, Sync
+from roskva.errors import Fenced, Overloaded, Unavailable
+from roskva.model import MAX_SOURCE_BYTES
+from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage, Sync
 
 if TYPE_CHECKING:
     from roskva.channels.mqtt.channel import MqttChannel
@@ -70,8 +69,16 @@ _SIGN_OF_LIFE_S: Final = 600.0
 """How often the core hears of a client that says nothing it would hear of."""
 
 _PUBACK: Final = 0x40
+_AROUND_TEXT: Final = 16
+"""Bytes of a packet around its reason string, at most; ours are plain ASCII."""
 
-log = logging.getLogger(__name__)
+_CLOSING: Final = {
+    None: Reason.KEEP_ALIVE_TIMEOUT,
+    Fenced.code: Reason.SESSION_TAKEN_OVER,
+    Overloaded.code: Reason.SERVER_BUSY,
+    Unavailable.code: Reason.SERVER_UNAVAILABLE,
+}
+"""By what the core said last."""
 
 
 class Phase(Enum):
@@ -200,20 +207,11 @@ class MqttConnection(asyncio.Protocol, Connection):
             delivery.broadcast(frame.encoded(self._encode), frame.step)
 
     def close(self) -> None:
-        match self._error:
-            case Fenced.code:
-                reason = Reason.SESSION_TAKEN_OVER
-            case Overloaded.code:
-                reason = Reason.SERVER_BUSY
-            case Unavailable.code if self._phase is Phase.OPEN:
-                reason = Reason.SERVER_SHUTTING_DOWN
-                self._will = None
-            case Unavailable.code:
-                reason = Reason.SERVER_UNAVAILABLE
-            case None:
-                reason = Reason.KEEP_ALIVE_TIMEOUT
-            case _:
-                reason = Reason.UNSPECIFIED
+        reason = _CLOSING.get(self._error, Reason.UNSPECIFIED)
+        if reason is Reason.SERVER_UNAVAILABLE and self._phase is Phase.OPEN:
+            reason, self._will = Reason.SERVER_SHUTTING_DOWN, None
+        if reason is Reason.SESSION_TAKEN_OVER and self._will is not None and self._will.delay:
+            self._will = None  # the client is back in time
         self.hang_up(reason)
 
     # What the client says.
@@ -349,7 +347,7 @@ class MqttConnection(asyncio.Protocol, Connection):
         if self._phase is Phase.OPENING:
             self.transport.write(encode.connack(self.version, reason))
         elif self._phase is Phase.OPEN and self.version == V5:
-            self.answer(encode.disconnect(reason, text))
+            self.answer(encode.disconnect(reason, self.explain(text)))
         self._end()
 
     def _end(self) -> None:
@@ -362,29 +360,19 @@ class MqttConnection(asyncio.Protocol, Connection):
         will, self._will = self._will, None
         if will is None or self._terms is None:
             return
-        delay = properties.number(will.properties, properties.WILL_DELAY, 0)
         publishing = self._publishes()
-        if delay and self._terms.keep:
-            self.mqtt.will_later(self._row, delay, lambda: publishing.will(will))
+        if will.delay and self._terms.keep:
+            self.mqtt.will_later(self._row, will.delay, lambda: publishing.will(will))
         else:
             publishing.will(will)
 
     # To the core.
 
-    def say(
-        self, operations: list[Operation] | None = None, syncs: list[Sync] | None = None
-    ) -> None:
+    def say(self, operations: Sequence[Operation] = (), syncs: Sequence[Sync] = ()) -> None:
         self._number += 1
         message = ClientMessage(
-            PROTOCOL, self._session, self._number, None, operations or [], [], syncs or []
+            PROTOCOL, self._session, self._number, None, list(operations), [], list(syncs)
         )
-        self.front.received(self, self.principal, message)
-
-    def ack(self, sent: Sent) -> None:
-        self._number += 1
-        key, version, epoch = sent
-        ack = Ack(key, None if version == NO_VERSION else version, epoch)
-        message = ClientMessage(PROTOCOL, self._session, self._number, None, [], [ack])
         self.front.received(self, self.principal, message)
 
     # To the client.
@@ -401,13 +389,11 @@ class MqttConnection(asyncio.Protocol, Connection):
             self.hold(FOR_UNREAD)
 
     def explain(self, text: str) -> str:
-        """As a reason string, if the client wants one."""
-        return text if self._terms is not None and self._terms.explains else ""
-
-    def ignored(self, error: RoskvaError) -> None:
-        """A publish that failed; on 3.1.1 nobody else hears of it."""
-        self.mqtt.counters["ignored_publishes"] += 1
-        log.info("publish not accepted: %s", error.code)
+        """As a reason string, if the client wants one and it fits."""
+        terms = self._terms
+        if terms is None or not terms.explains or len(text) + _AROUND_TEXT > terms.max_packet:
+            return ""
+        return text
 
     # Reading.
 
@@ -421,6 +407,6 @@ class MqttConnection(asyncio.Protocol, Connection):
         if not self._held & why:
             return
         self._held &= ~why
-        if not self._held and self._phase is not Phase.CLOSED:
+        if not self._held and not self.transport.is_closing():
             self.transport.resume_reading()
             self._take_packets()

@@ -44,6 +44,11 @@ class Will(msgspec.Struct, frozen=True):
     retain: bool = False
     properties: Properties = NONE
 
+    @property
+    def delay(self) -> int:
+        """In seconds, before it is published."""
+        return properties.number(self.properties, properties.WILL_DELAY, 0)
+
 
 class Connect(msgspec.Struct, frozen=True):
     version: int

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from roskva.channels.mqtt import encode, fields
 from roskva.channels.mqtt.encode import DUP, QOS_1, RETAIN
-from roskva.core.effects import Drained, Lagging
+from roskva.core.effects import Acked, Drained, Lagging
 from roskva.core.packets import MAX_ID, PacketIds, Sent
 from roskva.model import NO_VERSION, Key
 from roskva.wire.messages import Notification, ServerMessage
@@ -98,13 +98,14 @@ def _properties(notification: Notification) -> bytes:
 class Delivery:
     __slots__ = (
         *("_awaited", "_congested", "_conn", "_full", "_max_packet", "_resumed", "_since"),
-        *("_told", "_write", "granted", "ids"),
+        *("_step", "_told", "_write", "granted", "ids"),
     )
 
     def __init__(
         self, conn: "MqttConnection", receive_maximum: int, max_packet: int, resumed: bool
     ) -> None:
         self._conn = conn
+        self._step = conn.front.step
         self._write = conn.transport.write
         self._max_packet = max_packet
         self._resumed = resumed
@@ -204,14 +205,14 @@ class Delivery:
     def _pass_over(self, notice: Notice) -> None:
         """The client asked not to be sent what there was before it subscribed."""
         if self.granted.get(notice.key) == _AT_LEAST_ONCE:
-            self._conn.ack(notice.sent)
+            self._step(Acked(self._conn, *notice.sent))
         else:
             self._told[notice.key] = notice.sent
 
     def acked(self, id: int) -> None:
         sent = self.ids.acked(id)
         if sent is not None:
-            self._conn.ack(sent)
+            self._step(Acked(self._conn, sent[0], sent[1], sent[2]))
         if self._full and len(self.ids.in_flight) <= self.ids.receive_maximum // 2:
             self._full = False
             self._say_drained()
@@ -222,13 +223,13 @@ class Delivery:
         self._full = self.ids.full()
         if self._since is None or step < self._since:
             self._since = step
-            self._conn.front.step(Lagging(self._conn, step))
+            self._step(Lagging(self._conn, step))
 
     def pause(self) -> None:
         """The socket does not drain; what was written still goes out."""
         self._congested = True
         if not self._full:
-            self._conn.front.step(Lagging(self._conn))
+            self._step(Lagging(self._conn))
 
     def resume(self) -> None:
         self._congested = False
@@ -237,4 +238,4 @@ class Delivery:
     def _say_drained(self) -> None:
         if not self._full and not self._congested:
             self._since = None
-            self._conn.front.step(Drained(self._conn))
+            self._step(Drained(self._conn))

@@ -8,6 +8,7 @@ Of QoS 2 the handshake is kept on a connection: an id that was received is not p
 it is released. Across connections it is QoS 1.
 """
 
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from roskva.channels.mqtt.connection import MqttConnection
 
 _MAX_DIGITS: Final = 19
+
+log = logging.getLogger(__name__)
 
 
 class BadPayload(BadInput):
@@ -81,7 +84,7 @@ class Received:
 
 
 class Publishing:
-    __slots__ = ("_conn", "_in_flight", "_running", "_unanswered")
+    __slots__ = ("_conn", "_in_flight", "_logged", "_running", "_unanswered")
 
     def __init__(self, conn: "MqttConnection") -> None:
         self._conn = conn
@@ -89,6 +92,7 @@ class Publishing:
         self._in_flight: dict[int, bool] = {}
         """Ids the client may not use anew; whether a PUBREC was sent under them."""
         self._running = False
+        self._logged = False
 
     def receive(self, packet: Publish) -> None:
         if packet.qos == 2 and packet.id in self._in_flight:
@@ -157,7 +161,7 @@ class Publishing:
         reason, text = Reason.SUCCESS, ""
         if isinstance(result, RoskvaError):
             reason, text = reason_of(result), conn.explain(str(result))
-            conn.ignored(result)
+            self._count(result)
             if conn.version != V5 and received.qos and result.retriable:
                 # It cannot be said, but must not be taken for done: the client comes back with it.
                 conn.hang_up(Reason.SERVER_UNAVAILABLE)
@@ -171,3 +175,10 @@ class Publishing:
             else:
                 self._in_flight.pop(id, None)
             conn.answer(encode.pubrec(conn.version, id, reason, text))
+
+    def _count(self, error: RoskvaError) -> None:
+        """On 3.1.1, and under QoS 0, nobody else hears of it; one line per connection is enough."""
+        self._conn.mqtt.counters["ignored_publishes"] += 1
+        if not self._logged:
+            self._logged = True
+            log.info("publish ignored: %s", error.code)

@@ -1,0 +1,51 @@
+"""Acks of a channel that has no messages of ours: the event and the message do the same."""
+
+import pytest
+from tests.core.pair import Pair
+from tests.core.test_attached import Device, X
+
+from roskva.core.effects import Acked
+from roskva.model import NO_VERSION
+from roskva.wire.messages import Ack, Operation
+
+
+def told(pair: Pair) -> Device:
+    pair.publish(X, 1)
+    device = Device(pair)
+    device.say(Operation(X))
+    assert device.versions() == [1]
+    return device
+
+
+def ack(device: Device, version: int | None, epoch: int, by_event: bool) -> None:
+    if by_event:
+        known = NO_VERSION if version is None else version
+        device.pair.registrar.step(Acked(device.id, X, known, epoch))
+        device.pair.settle()
+    else:
+        device.say(acks=[Ack(X, version, epoch)])
+
+
+@pytest.mark.parametrize("by_event", [True, False])
+def test_what_was_acked_is_not_told_after_a_reconnect(by_event: bool) -> None:
+    device = told(pair := Pair())
+    ack(device, 1, device.notified[0].epoch, by_event)
+    device.leave()
+    assert Device(pair).versions() == []
+
+
+@pytest.mark.parametrize("by_event", [True, False])
+def test_an_ack_above_what_is_known_is_forged(by_event: bool) -> None:
+    device = told(pair := Pair())
+    ack(device, 2, device.notified[0].epoch, by_event)
+    assert pair.registrar.core.counters["forged_acks"] == 1
+    device.leave()
+    assert Device(pair).versions() == [1]
+
+
+def test_an_ack_on_a_connection_that_is_gone_changes_nothing() -> None:
+    device = told(pair := Pair())
+    epoch = device.notified[0].epoch
+    device.leave()
+    assert pair.registrar.core.step(Acked(device.id, X, 1, epoch), pair.now) == []
+    assert Device(pair).versions() == [1]
