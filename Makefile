@@ -35,6 +35,7 @@ check: $(STAMP)
 
 test: check
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
+	@tools/java.sh
 	$(BIN)/pytest -n 2 -m "not verify"
 
 verify: check
@@ -59,7 +60,7 @@ vectors: $(STAMP)
 lock:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --strip-extras \
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --extra spark --strip-extras \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean:
