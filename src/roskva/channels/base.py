@@ -119,6 +119,11 @@ class Front(Protocol):
         ...
 
     @property
+    def full(self) -> bool:
+        """Whether this process holds as many connections as it may."""
+        ...
+
+    @property
     def ready(self) -> bool:
         """Whether clients can register and publish."""
         ...

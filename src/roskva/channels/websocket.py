@@ -179,6 +179,9 @@ class WebSocket(asyncio.Protocol, Connection):
     def _answer(self, handshake: ServerProtocol, request: Request) -> None:
         if request.path.partition("?")[0] != PATH:
             response = handshake.reject(404, f"WebSockets are at {PATH}\n")
+        elif self._front.full:
+            response = handshake.reject(503, "too many connections: come back later\n")
+            response.headers["Retry-After"] = "10"
         else:
             response = handshake.accept(request)
             if response.status_code == 101 and handshake.subprotocol is None:

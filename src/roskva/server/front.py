@@ -1,6 +1,7 @@
 """The registrar at work: between the channels, where clients are, and the ports to the shards."""
 
 import asyncio
+import resource
 import secrets
 import time
 from collections import Counter
@@ -71,10 +72,16 @@ class NodeFront:
         self.up: set[int] = set()
         """Shards whose links are up."""
         self._config = config
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._max_connections = limits.connections(open_files)
         self._authority = authority
         self._admission = Admission(config, authority)
         self._fanout = Fanout(broken)
         self._stepper = Stepper(self.core, self._carry_out, self.core.next_deadline, broken)
+
+    @property
+    def full(self) -> bool:
+        return len(self.core.conns) >= self._max_connections
 
     @property
     def ready(self) -> bool:

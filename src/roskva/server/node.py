@@ -54,6 +54,9 @@ _COME_BACK_MS: Final = 2000
 """Clients of a node that stops come back within this time, spread over it."""
 _GOODBYE_S: Final = 2
 _ASK_TIMEOUT_S: Final = 2.0
+_COLLECTOR: Final = (10_000, 20, 1_000_000)
+"""Whole collections are left out: there is `freeze` instead."""
+_FREEZE_S: Final = 30.0
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -104,9 +107,7 @@ class Node:
                 running.append(tasks.create_task(self._answer_others(self.role.socket)))
                 if self.role.front:
                     running += await self._open_front()
-                # What is here now stays: the collector need not look at it again.
-                gc.collect()
-                gc.freeze()
+                running.append(tasks.create_task(_spare_the_collector()))
                 started()
                 await self._until(stop)
                 await self._stop_serving()
@@ -169,7 +170,7 @@ class Node:
         self._serving = self._tasks.create_task(self._server.serve([self._http]))
         self._mqtt_server: asyncio.Server | None = None
         if self._mqtt is not None:
-            factory = mqtt_factory(front, MqttLimits())
+            factory = mqtt_factory(front, MqttLimits(max_packet_bytes=limits.max_frame_bytes))
             loop = asyncio.get_running_loop()
             self._mqtt_server = await loop.create_server(factory, sock=self._mqtt, backlog=4096)
         await self._server.listening.wait()
@@ -200,6 +201,17 @@ class Node:
 
     def own_status(self) -> dict[str, Any]:
         return process_status(self.role.name, self._front, list(self._shards.values()))
+
+
+async def _spare_the_collector() -> None:
+    """Sessions have no cycles and live long. What the collector has found to live, it need not look
+    at again: otherwise twenty thousand sessions mean a long pause every now and then."""
+    gc.set_threshold(*_COLLECTOR)
+    gc.collect()
+    while True:
+        gc.freeze()
+        await asyncio.sleep(_FREEZE_S)
+        gc.collect(1)
 
 
 async def _status_of(process: Process) -> dict[str, Any]:

@@ -134,6 +134,8 @@ class MqttConnection(asyncio.Protocol, Connection):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
         self.mqtt.visit_later(self, self.limits.handshake_timeout_s)
+        if self.mqtt.front.full:
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._heard_in = self.mqtt.turn
