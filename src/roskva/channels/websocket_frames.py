@@ -1,7 +1,7 @@
 """WebSocket frames (RFC 6455, section 5), as a server reads and writes them.
 
 The handshake is the business of the `websockets` library. Frames are cut here, because an ack is
-one small frame: what is read whole and in one piece takes a tenth of the time of a general parser.
+one small frame: read whole and in one piece, it takes a seventh of the time of a general parser.
 No extensions are ever agreed on, so a frame to many is the same bytes for all.
 """
 
