@@ -12,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from roskva.errors import BadInput, Damaged, RoskvaError
 from roskva.feed.base import Locked
+from roskva.links.running import running
 from roskva.server.backup import (
     RestoredShard,
     back_up_running,
@@ -20,7 +21,6 @@ from roskva.server.backup import (
 )
 from roskva.server.backup import restore as restore_backup
 from roskva.server.directory import DataDirectory
-from roskva.server.running import running
 
 DAMAGED = 1
 BAD_INPUT = 2

@@ -18,7 +18,7 @@ from rich.console import Console
 
 import roskva
 from roskva.cli.demo_viewers import CurlViewer, MqttViewer, PythonViewer, Viewer
-from roskva.server.running import Running, running
+from roskva.links.running import Running, running
 
 _APP: Final = "shop"
 _NAME: Final = "price-list"

@@ -15,12 +15,12 @@ import uvloop
 from roskva.cli.outcome import EXIT_CODES, sentences
 from roskva.config import Config, load
 from roskva.errors import BadConfig
+from roskva.links.running import Process, Running, announce, withdraw
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
 from roskva.server.listening import listen, port_of
 from roskva.server.node import Node, Role
 from roskva.server.process import log_to_stderr, run
-from roskva.server.running import Process, Running, announce, withdraw
 from roskva.server.supervisor import Supervisor, processes, run_directory
 
 _EXAMPLES: Final = """Examples:

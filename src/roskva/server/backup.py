@@ -37,10 +37,10 @@ from roskva.feed.record import MARKERS, write_record
 from roskva.feed.record import META as FEED_META
 from roskva.feed.segment import parse_name
 from roskva.feed.skip import SKIP, skip_ahead, skip_in
-from roskva.server.asking import ask
+from roskva.links.asking import ask
+from roskva.links.running import Process
 from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
 from roskva.server.keys import TOKEN_KEY
-from roskva.server.running import Process
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 from roskva.wire.links import Ask

@@ -25,14 +25,14 @@ from roskva.channels.websocket import WebSockets
 from roskva.config import Config
 from roskva.core.token import TokenKeys
 from roskva.errors import BadInput, BadMessage, RoskvaError
+from roskva.links.asking import ask
 from roskva.links.framing import Framed
+from roskva.links.running import Process
 from roskva.model import Key
-from roskva.server.asking import ask
 from roskva.server.auth import AllowAll
 from roskva.server.directory import DataDirectory
 from roskva.server.front import NodeFront
 from roskva.server.ports import LocalPort, Port, SocketPort
-from roskva.server.running import Process
 from roskva.server.shard import Shard
 from roskva.server.status import gathered, process_status
 from roskva.store.worker import SWITCH_INTERVAL_S

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from roskva.config import Config
+from roskva.links.running import Process
 from roskva.server.node import Role
 from roskva.server.process import Assignment, told
-from roskva.server.running import Process
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S: Final = 10.0
