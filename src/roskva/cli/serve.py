@@ -100,7 +100,7 @@ def _serve(settings: Config) -> None:
     several = bool(node.registrars or node.matchers)
     http = listen(node.host, node.port, shared=several)
     mqtt = None if node.mqtt_port is None else listen(node.host, node.mqtt_port, shared=several)
-    with run_directory(data.path) as run_dir:
+    with data.serving(), run_directory(data.path) as run_dir:
         parts = processes(settings, shards, run_dir)
         started = partial(_started, settings, parts, http, mqtt)
         try:

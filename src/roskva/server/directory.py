@@ -1,6 +1,7 @@
 """The data directory: which shards there are, and who owns each of them.
 
     DATA/                 mode 0700
+      lock                held by the node that serves the directory
       meta                format, shard count, identity
       shard-00/
         lock              held (flock) by the process that owns the shard
@@ -10,8 +11,8 @@
         checkpoints/      made for somebody who is reading them; cleared by the next owner
 
 The shard count is fixed when the directory is created: it decides where every object lives. The
-processes that own shards may change with every start, so the lock is the shard's and not the
-directory's; the system releases it when its process ends, however it ends.
+processes that own shards may change with every start, so each shard has a lock of its own; the
+system releases it when its process ends, however it ends.
 
 The identity is drawn at creation and repeated in every shard: a shard that was copied in from
 another directory, or from another place in this one, is refused.
@@ -96,6 +97,15 @@ class DataDirectory:
 
     def shard_path(self, number: int) -> Path:
         return self.path / f"shard-{number:02}"
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """One node at a time, or `Locked`: also what it tells others about itself is kept here."""
+        lock = _Lock(self.path / _LOCK)
+        try:
+            yield
+        finally:
+            lock.close()
 
     def own(self, number: int) -> "OwnedShard":
         """Become the owner of a shard, or `Locked`."""

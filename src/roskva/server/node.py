@@ -100,9 +100,9 @@ class Node:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
+            await self._open_shards()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                await self._open_shards()
                 running = [tasks.create_task(shard.run()) for shard in self._shards.values()]
                 running.append(tasks.create_task(self._answer_others(self.role.socket)))
                 if self.role.front:
