@@ -103,6 +103,12 @@ class Node:
         os.kill(pid, number)
         return pid
 
+    def crash(self, name: str) -> None:
+        """One of its processes, with −9, until another has taken its place."""
+        pid = self.signal(name, signal.SIGKILL)
+        await_that(lambda: pid not in self.processes(), 10.0)
+        self.await_ready()
+
     def _await_gone(self) -> None:
         self._parent = None
         await_that(lambda: not self.processes(), 10.0, lambda: f"left behind: {self.processes()}")

@@ -8,6 +8,8 @@ from tests.serving.drivers.mqtt import Mqtt3Driver, Mqtt5Driver
 from tests.serving.drivers.sse import SseDriver
 from tests.serving.drivers.websocket import JsonDriver, MsgpackDriver
 
+__all__ = ["CHANNELS", "Driver"]
+
 CHANNELS: Final[dict[str, type[Driver]]] = {
     "library": LibraryDriver,
     "websocket-msgpack": MsgpackDriver,

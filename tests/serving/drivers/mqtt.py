@@ -10,7 +10,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
-from tests.serving.drivers.base import Driver, Told
+from tests.serving.drivers.base import PATIENCE_S, Driver, Told
 from tests.serving.nodes import Node
 
 WEEK_S = 7 * 24 * 3600
@@ -18,22 +18,27 @@ WEEK_S = 7 * 24 * 3600
 
 class MqttDriver(Driver):
     protocol: ClassVar[MQTTProtocolVersion]
+    not_a_version: ClassVar[str]
+    """How a publish is answered that is none."""
 
     def __init__(self, node: Node, application: str = "", qos: int = 1) -> None:
         super().__init__(node, application or uuid.uuid4().hex)
         self.qos = qos
+        self.clean = False
+        """Whether it wants to begin anew when it connects."""
         self.resumed = False
-        self.refused: list[str] = []
         self._paho: paho.Client | None = None
 
     async def _connect(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._greeted: asyncio.Future[bool] = self._loop.create_future()
         self._granted: dict[int, asyncio.Future[list[ReasonCode]]] = {}
+        self._published: dict[int, asyncio.Future[ReasonCode]] = {}
         client = self._paho = self._new()
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
+        client.on_publish = self._on_publish
         client.on_message = self._on_message
         await asyncio.to_thread(
             client.connect, "127.0.0.1", self.node.mqtt_port, **self._connect_options()
@@ -45,7 +50,7 @@ class MqttDriver(Driver):
         return paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=self.application,
-            clean_session=False if self.protocol == MQTTProtocolVersion.MQTTv311 else None,
+            clean_session=self.clean if self.protocol == MQTTProtocolVersion.MQTTv311 else None,
             protocol=self.protocol,
             manual_ack=True,
             reconnect_on_failure=False,
@@ -75,6 +80,15 @@ class MqttDriver(Driver):
 
     def _options(self) -> Any:
         return self.qos
+
+    async def publish(self, topic: str, payload: bytes, retain: bool = False) -> ReasonCode:
+        """What it was answered with."""
+        assert self._paho is not None
+        answer = self._loop.create_future()
+        self._published[self._paho.publish(topic, payload, qos=1, retain=retain).mid] = answer
+        async with asyncio.timeout(PATIENCE_S):
+            code: ReasonCode = await answer
+        return code
 
     async def ack(self, told: Told) -> None:
         assert self._paho is not None
@@ -110,6 +124,11 @@ class MqttDriver(Driver):
     ) -> None:
         self._loop.call_soon_threadsafe(lambda: self._granted.pop(id).set_result(codes))
 
+    def _on_publish(
+        self, client: paho.Client, data: object, id: int, code: ReasonCode, _: object
+    ) -> None:
+        self._loop.call_soon_threadsafe(lambda: self._published.pop(id).set_result(code))
+
     def _on_message(self, client: paho.Client, data: object, message: paho.MQTTMessage) -> None:
         self._loop.call_soon_threadsafe(self.inbox.put_nowait, self._told(message))
 
@@ -130,19 +149,21 @@ class Mqtt3Driver(MqttDriver):
     tells_payload_and_version = False
     fenced = "Unspecified error"
     """Nothing: this version of MQTT has no word for it."""
+    not_a_version = "Success"
 
 
 class Mqtt5Driver(MqttDriver):
     protocol = MQTTProtocolVersion.MQTTv5
     fenced = "Session taken over"
+    not_a_version = "Payload format invalid"
     receive_maximum: int | None = None
 
     def _connect_options(self) -> dict[str, Any]:
         said = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        said.SessionExpiryInterval = WEEK_S
+        said.SessionExpiryInterval = 0 if self.clean else WEEK_S
         if self.receive_maximum is not None:
             said.ReceiveMaximum = self.receive_maximum
-        return {"clean_start": False, "properties": said}
+        return {"clean_start": self.clean, "properties": said}
 
     def _options(self) -> Any:
         return SubscribeOptions(qos=self.qos)

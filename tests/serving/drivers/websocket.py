@@ -97,8 +97,10 @@ class WebSocketDriver(Driver):
     async def _read(self, socket: ClientConnection) -> None:
         try:
             while True:
-                self._take(self.decode(await socket.recv()))
+                message = self.decode(await socket.recv())
+                self._take(message)
                 self._heard.set()
+                await self._answer(message)
         except ConnectionClosed:
             errors = [m["error"]["code"] for m in self.heard if m.get("error")]
             self._end(", ".join([*errors, str(socket.close_code)]))
@@ -116,6 +118,13 @@ class WebSocketDriver(Driver):
             self.inbox.put_nowait(Told(object, known, content, int(epoch)))
         for object, _, number, *_ in message.get("statuses", []):
             self.statuses[object] = int(number)
+
+    async def _answer(self, message: Message) -> None:
+        """The server may have lost the registrations: then it asks for them."""
+        if message.get("sync_request") is not None:
+            await self.say(syncs=[[b"", self.keys]])
+        elif message.get("digest") and [int(n) for n in message["digest"][:2]] != digest(self.keys):
+            await self.say()
 
     def token_of(self, grant: Message) -> bytes:
         return self.binary(grant["token"])
