@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from tests.client.loops import in_loop, until
+from tests.client.loops import in_loop
 from tests.client.scripted import EPOCH, Conversation, ScriptedServer
 from tests.client.test_client import acks_of, contacts, next_of, registered
 from websockets.exceptions import ConnectionClosed
@@ -102,14 +102,6 @@ async def test_closing_ends_whoever_waits_for_an_event() -> None:
             await asyncio.sleep(0)
         with pytest.raises(AssertionError, match="closed"):
             await waiting
-
-
-@in_loop
-async def test_is_left_at_once_while_it_is_still_connecting() -> None:
-    async with asyncio.timeout(1):
-        async with Client("ws://192.0.2.1:7600", "contacts") as client:
-            client.online()
-            await until(lambda: client._link is not None)
 
 
 @in_loop

@@ -28,7 +28,7 @@ _MAX_UNWRITTEN: Final = 64
 """Messages. The core sends at most 25 in a second: who takes none for so long is not there."""
 _PING_TIMEOUT: Final = 20.0
 _HANG_UP_TIMEOUT: Final = 1.0
-"""For what was sent to leave, and again for the other side to say goodbye."""
+"""For what was sent to leave, and for the other side to say goodbye."""
 _REFUSES_ENTRY: Final = (401, 403)
 _MAX_TEXT: Final = 300
 
@@ -58,7 +58,7 @@ class Link:
         self._end_within(_HANG_UP_TIMEOUT if self._open else 0)
 
     def _end_within(self, seconds: float) -> None:
-        if self._limit is not None:
+        if self._limit is not None and self._limit.when() is None:
             self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     async def run(self) -> None:
@@ -94,10 +94,18 @@ class Link:
                 raise WrongProtocol(f"the server does not speak {SUBPROTOCOL}")
             self._open = True
             self._tell(self, Connected())
-            async with asyncio.TaskGroup() as tasks:
-                writing = tasks.create_task(self._write(socket))
-                await self._read(socket)
-                writing.cancel()
+            try:
+                await self._talk(socket)
+            except asyncio.CancelledError:
+                # Closing it in peace would wait for what the other side does not take.
+                socket.transport.abort()
+                raise
+
+    async def _talk(self, socket: ClientConnection) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(self._write(socket))
+            await self._read(socket)
+            writing.cancel()
 
     async def _read(self, socket: ClientConnection) -> None:
         with suppress(ConnectionClosed):

@@ -112,7 +112,7 @@ class Publisher:
         """Returns the version when it is durable, and raises only if it will never be accepted.
 
         Without a version the node assigns one, if the app is set up for that. An update that had
-        to be repeated may then have been assigned two; the later counts, and nobody is misled.
+        to be repeated may have been assigned two: it is told again, and that does no harm.
 
         After `give_up_after` seconds it raises `Unavailable`; the update may then have been
         accepted all the same.
