@@ -37,9 +37,9 @@ from roskva.core.effects import (
     Write,
 )
 from roskva.core.matcher import Matcher, MatcherConfig
-from roskva.core.rows import Forget, Rows
+from roskva.core.rows import Rows
 from roskva.model import Key, Update, shard_epoch
-from roskva.wire.links import CloseSession, OpenSession, Registered, ToShard, WriteRow
+from roskva.wire.links import CloseSession, Forget, OpenSession, Registered, ToShard, WriteRow
 
 if TYPE_CHECKING:
     from tests.core.links import Link
@@ -97,7 +97,8 @@ class ShardSide:
         self.cells.clear()
 
     def forget(self, client: bytes) -> None:
-        self.step(self.rows, Forget(client))
+        seen = Forget(1, self.index, [(client, self.heads[client][0])])
+        self.step(self.rows, FromLink(0, seen))
 
     # Publishing.
 
@@ -121,12 +122,8 @@ class ShardSide:
 
     # The machines.
 
-    def step(self, machine: Machine, event: Event | Forget) -> None:
-        if isinstance(machine, Rows):
-            effects = machine.step(event, self.pair.now)
-        else:
-            assert not isinstance(event, Forget)
-            effects = machine.step(event, self.pair.now)
+    def step(self, machine: Machine, event: Event) -> None:
+        effects = machine.step(event, self.pair.now)
         self.pair.note_step(machine, effects)
         for effect in effects:
             self._carry_out(machine, effect)

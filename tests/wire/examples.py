@@ -218,6 +218,7 @@ TO_SHARD: Final[dict[str, ToShard]] = {
     "offer": links.Offer(
         23, 3, 99, 5, 8, [(5, Update("contacts/alice", 43)), (8, Update("a/b", 1))]
     ),
+    "forget clients that have been away": links.Forget(24, 3, [(CLIENT_ID, SESSION)]),
     "ask": links.Ask("status"),
     "ask for a checkpoint": links.Ask("checkpoint", 3, "backup"),
 }
@@ -252,5 +253,6 @@ FROM_SHARD: Final[dict[str, FromShard]] = {
     "published": links.Published(21, [43, MAX_VERSION, 7]),
     "not published": links.NotPublished(21, "storage_unavailable", "no space left"),
     "taken": links.Taken(23, 99, 8),
+    "forgotten": links.Forgotten(24, 1),
     "told": links.Told(b"{}"),
 }

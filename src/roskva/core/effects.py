@@ -229,6 +229,10 @@ class Watching(msgspec.Struct, frozen=True):
     registered: Sequence[Registered]
 
 
+class Recheck(msgspec.Struct, frozen=True):
+    """Learn from the shards anew what everything stands at, and tell every session what is due."""
+
+
 class Dismissed(msgspec.Struct, frozen=True):
     """This session has to go; its client may come back after so many milliseconds."""
 
@@ -441,6 +445,7 @@ Event = (
     | Opened
     | Attached
     | Watching
+    | Recheck
     | Dismissed
     | Received
     | Acked

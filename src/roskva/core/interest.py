@@ -183,5 +183,12 @@ class Interests:
     def pong(self, link: ShardLink, pong: Pong) -> Effect | None:
         if pong.agree or link.resend:
             return None
+        return self._begin_anew(link)
+
+    def ask_again(self) -> list[Effect]:
+        """What everything stands at; the answers are compared with every session."""
+        return [self._begin_anew(link) for link in self.links if link.up and not link.resend]
+
+    def _begin_anew(self, link: ShardLink) -> Effect:
         link.resend = list(link.objects)
         return SendLink(link.shard, Interest(replace=True))

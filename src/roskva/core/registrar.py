@@ -46,6 +46,7 @@ from roskva.core.effects import (
     LinkUp,
     Opened,
     Received,
+    Recheck,
     Send,
     SendLink,
     Tick,
@@ -205,6 +206,8 @@ class Registrar:
                 self._dismiss(self.conns[conn], event.not_before_ms)
             case Lagging() | Drained() | Dismissed():
                 pass
+            case Recheck():
+                self.outbox.emit(*self.interests.ask_again())
             case LinkUp(link=int() as shard):
                 self._link_up(shard)
             case LinkDown(link=int() as shard):

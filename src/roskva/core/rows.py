@@ -10,9 +10,10 @@ says so creates a row; any other write to a missing row is refused: the client w
 
 In memory is only who is online: the session and the link it came by. For anyone else the row is
 read first.
-"""
 
-import msgspec
+Garbage collection asks for rows to be forgotten that it found in a copy of the store. Each is read
+again, and dropped only if nobody has opened a session of its client since.
+"""
 
 from roskva.core.effects import (
     ClientRow,
@@ -37,6 +38,8 @@ from roskva.errors import Fenced, UnknownClient
 from roskva.wire.links import (
     MAX_LINK_PARTS,
     CloseSession,
+    Forget,
+    Forgotten,
     FromShard,
     OpenSession,
     Registered,
@@ -50,12 +53,6 @@ from roskva.wire.links import (
 _COUNTER_BITS = 32
 
 
-class Forget(msgspec.Struct, frozen=True):
-    """Delete the row of a client, unless it is online (garbage collection)."""
-
-    client: bytes
-
-
 class Holder:
     """The newest session of a client that is online."""
 
@@ -65,6 +62,18 @@ class Holder:
         self.session = session
         self.link = link
         self.created = created
+
+
+class Forgetting:
+    """What is left of a `Forget`."""
+
+    __slots__ = ("count", "left", "link", "request")
+
+    def __init__(self, link: Handle, request: int, left: int) -> None:
+        self.link = link
+        self.request = request
+        self.left = left
+        self.count = 0
 
 
 class Rows:
@@ -80,11 +89,13 @@ class Rows:
         self.persisting: dict[int, tuple[Handle, list[FromShard]]] = {}
         self.creating: dict[int, bytes] = {}
         self.granting: dict[int, tuple[bytes, int]] = {}
+        self.forgetting: dict[int, tuple[Forgetting, bytes, int]] = {}
+        """Rows being read, and then dropped, with the session they must still be of."""
         self.ids = 0
         self.counters = dict.fromkeys(("opened", "fenced", "unknown", "writes"), 0)
         self._effects: list[Effect] = []
 
-    def step(self, event: Event | Forget, now: float) -> list[Effect]:
+    def step(self, event: Event, now: float) -> list[Effect]:
         match event:
             case FromLink(link=link, message=OpenSession() as message):
                 self._open(link, message)
@@ -92,6 +103,8 @@ class Rows:
                 self._write(link, message, now)
             case FromLink(link=link, message=CloseSession() as message):
                 self._close(link, message, now)
+            case FromLink(link=link, message=Forget() as message):
+                self._forget(link, message)
             case Loaded():
                 self._loaded(event, now)
             case Persisted():
@@ -100,8 +113,6 @@ class Rows:
                 self._failed(event.id)
             case LinkDown():
                 self._link_down(event.link)
-            case Forget():
-                self._forget(event.client)
             case _:
                 raise TypeError(f"not for client rows: {event!r}")
         effects, self._effects = self._effects, []
@@ -132,6 +143,8 @@ class Rows:
         elif event.id in self.checking:
             client = self.checking.pop(event.id)
             self._checked(client, row, self.waiting.pop(client), now)
+        elif event.id in self.forgetting:
+            self._drop_if_away(*self.forgetting.pop(event.id), row)
 
     def _checked(
         self,
@@ -217,9 +230,26 @@ class Rows:
             head = PutClient(message.client, message.session, self._wall(now))
             self._persist(None, [], [head])
 
-    def _forget(self, client: bytes) -> None:
-        if client not in self.holders:
-            self._persist(None, [], [DropClient(client)])
+    def _forget(self, link: Handle, message: Forget) -> None:
+        work = Forgetting(link, message.request, len(message.clients) + 1)
+        for client, session in message.clients:
+            self.forgetting[self._load(client)] = (work, client, session)
+        self._one_less(work)
+
+    def _drop_if_away(
+        self, work: Forgetting, client: bytes, session: int, row: ClientRow | None
+    ) -> None:
+        """A row that was never created reads as none, and is dropped just as well."""
+        back = client in self.holders or client in self.waiting
+        if back or (row is not None and row.session != session):
+            self._one_less(work)
+        else:
+            self.forgetting[self._persist(None, [], [DropClient(client)])] = (work, client, session)
+
+    def _one_less(self, work: Forgetting) -> None:
+        work.left -= 1
+        if not work.left:
+            self._tell(work.link, Forgotten(work.request, work.count))
 
     def _link_down(self, link: Handle) -> None:
         """Sessions outlive their link: their numbers are in the rows, and the rows will be read."""
@@ -238,6 +268,10 @@ class Rows:
         link, answers = self.persisting.pop(id, (None, []))
         for answer in answers:
             self._tell(link, answer)
+        if id in self.forgetting:
+            work, _, _ = self.forgetting.pop(id)
+            work.count += 1
+            self._one_less(work)
 
     def _failed(self, id: int) -> None:
         """Nothing is answered; the other side asks again, as it does after any loss."""
@@ -251,6 +285,8 @@ class Rows:
             self._let_go(opening.client, session)
         elif id in self.granting:
             self._let_go(*self.granting.pop(id))
+        elif id in self.forgetting:
+            self._one_less(self.forgetting.pop(id)[0])
 
     def _let_go(self, client: bytes, session: int) -> None:
         """Nobody was told of this session, so nobody will close it."""

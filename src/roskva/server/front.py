@@ -23,6 +23,7 @@ from roskva.core.effects import (
     LinkDown,
     LinkUp,
     Received,
+    Recheck,
     Send,
     SendLink,
     Watching,
@@ -193,6 +194,13 @@ class NodeFront:
         """How many, by channel."""
         conns = self.core.conns
         return Counter(conn.channel for conn in conns if isinstance(conn, Connection))
+
+    def online(self) -> list[bytes]:
+        """The clients with a session here."""
+        return [session.client for session in self.core.sessions.values()]
+
+    def recheck(self) -> None:
+        self._stepper.step(Recheck())
 
     def dismiss(self, not_before_ms: Callable[[], int]) -> None:
         """Send everybody away; their acks are on their way to the rows when this returns."""

@@ -39,6 +39,7 @@ from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
 from roskva.wire.links import (
     Ask,
+    Forget,
     FromShard,
     LinkHello,
     NotPublished,
@@ -199,6 +200,18 @@ class Node:
         told = await asyncio.gather(*(_status_of(process) for process in others))
         return gathered(__version__, self._started_at, [self.own_status(), *told])
 
+    def online(self) -> dict[str, Any]:
+        """In this process."""
+        clients = self._front.online() if self._front is not None else []
+        return {"clients": [client.hex() for client in clients]}
+
+    def recheck(self) -> dict[str, Any]:
+        """Of the sessions in this process."""
+        if self._front is None:
+            return {"sessions": 0}
+        self._front.recheck()
+        return {"sessions": sum(self._front.sessions().values())}
+
     def own_status(self) -> dict[str, Any]:
         return process_status(self.role.name, self._front, list(self._shards.values()))
 
@@ -244,6 +257,12 @@ class _PeerStream:
             case Ask(what="status"):
                 self.send(Told(msgspec.json.encode(self._node.own_status())))
                 return
+            case Ask(what="online"):
+                self.send(Told(msgspec.json.encode(self._node.online())))
+                return
+            case Ask(what="recheck"):
+                self.send(Told(msgspec.json.encode(self._node.recheck())))
+                return
             case Ask(shard=number, name=name):
                 self._node.spawn(self._checkpoint(self._node.shard(number), name))
                 return
@@ -254,7 +273,7 @@ class _PeerStream:
                 else:
                     shard.offered(self, message)
                 return
-            case LinkHello(shard=number) if self._shard is None:
+            case LinkHello(shard=number) | Forget(shard=number) if self._shard is None:
                 self._shard = self._node.shard(number)
                 if self._shard is not None:
                     self._link = self._shard.accept(self)

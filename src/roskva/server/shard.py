@@ -58,11 +58,20 @@ from roskva.server.stepper import Stepper
 from roskva.store import rows as layout
 from roskva.store.rocksdb import RocksStore
 from roskva.store.worker import StoreWorker
-from roskva.wire.links import CloseSession, FromShard, Offer, OpenSession, Taken, ToShard, WriteRow
+from roskva.wire.links import (
+    CloseSession,
+    Forget,
+    FromShard,
+    Offer,
+    OpenSession,
+    Taken,
+    ToShard,
+    WriteRow,
+)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_ROW_MESSAGES: Final = (OpenSession, WriteRow, CloseSession)
+_ROW_MESSAGES: Final = (OpenSession, WriteRow, CloseSession, Forget)
 _SLICE: Final = 1000
 """Updates applied in one step."""
 _TICK_S: Final = 1.0

@@ -112,10 +112,25 @@ class Offer(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     updates: list[tuple[int, Update]] = []
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Instead of a link's hello, to any process of a node: one question, one answer."""
+class Forget(msgspec.Struct, frozen=True, tag=True):
+    """From garbage collection: drop the rows of clients that have been away for long.
 
-    what: Literal["status", "checkpoint"]
+    Each with the session last seen in its row: one that was back since then is kept.
+    """
+
+    request: int
+    shard: int
+    clients: Annotated[list[tuple[ClientId, int]], Meta(max_length=MAX_LINK_PARTS)]
+
+
+class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Instead of a link's hello, to any process of a node: one question, one answer.
+
+    "online": which clients have a session here. "recheck": compare every session here with the
+    shards anew, and send again what is due.
+    """
+
+    what: Literal["status", "checkpoint", "online", "recheck"]
     shard: int = 0
     """Whose checkpoint, under what name in its directory."""
     name: str = ""
@@ -202,12 +217,28 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
     offset: int
 
 
+class Forgotten(msgspec.Struct, frozen=True, tag=True):
+    """The answer to a `Forget`: so many rows are gone for good."""
+
+    request: int
+    count: int
+
+
 class Told(msgspec.Struct, frozen=True, tag=True):
     json: bytes
 
 
 ToShard = (
-    LinkHello | Interest | Ping | OpenSession | WriteRow | CloseSession | Publish | Offer | Ask
+    LinkHello
+    | Interest
+    | Ping
+    | OpenSession
+    | WriteRow
+    | CloseSession
+    | Publish
+    | Offer
+    | Forget
+    | Ask
 )
 FromShard = (
     Welcome
@@ -222,5 +253,6 @@ FromShard = (
     | Published
     | NotPublished
     | Taken
+    | Forgotten
     | Told
 )
