@@ -9,6 +9,7 @@ shortened, and never changed below their end word.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +22,7 @@ from roskva.feed.record import Meta, read_meta
 from roskva.feed.segment import (
     FORMAT,
     FRAMES_AT,
+    RESERVED,
     End,
     Segment,
     chain,
@@ -67,6 +69,19 @@ class LogReader:
     def start(self) -> int:
         """The first offset that retention has left."""
         return self._starts[0] if self._starts else START + 1
+
+    def advance(self, after: int, rows: int) -> int:
+        """The offset of the update that is so many further on; the end, if that comes first."""
+        for first, last in self._spans(after):
+            if rows <= last - first + 1:
+                return first + rows - 1
+            rows -= last - first + 1
+        return max(after, self._end())
+
+    def count(self, after: int) -> int:
+        """How many updates there are beyond this offset; voids and what a restore left out are
+        none."""
+        return sum(last - first + 1 for first, last in self._spans(after))
 
     def segments(self) -> list[Segment]:
         with storage_errors("reading the feed"):
@@ -120,11 +135,22 @@ class LogReader:
         self._cursor = frame.end if last == frame.last else frame.position
         return Batch(wanted, base, last, frame.appended_at, rows)
 
+    def _spans(self, after: int) -> Iterator[tuple[int, int]]:
+        """Where offsets beyond this one are updates, as far as was seen."""
+        newest = self._end()
+        for segment in self._history[max(0, bisect_right(self._starts, after + 1) - 1) :]:
+            last = newest if segment.last is None else segment.last
+            first, last = max(after + 1, segment.first), min(last, segment.first + RESERVED - 1)
+            if first <= last:
+                yield first, last
+
     def _find(self, view: View, wanted: int) -> Frame | None:
         """The frame with this offset; if it is damaged the next one, or none."""
         frame = frame_at(view.content, self._cursor, self._lineage)
-        if frame is None or not frame.first <= wanted <= frame.last:
-            frame = next_frame(view.content, FRAMES_AT, self._lineage, wanted)
+        behind = frame is not None and frame.first <= wanted
+        if frame is None or not (behind and wanted <= frame.last):
+            begin = self._cursor if behind else FRAMES_AT
+            frame = next_frame(view.content, begin, self._lineage, wanted)
         return frame
 
     def _end(self) -> int:
