@@ -22,7 +22,7 @@ from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
 from roskva.channels.mqtt.fields import Reader
 from roskva.core.effects import Attached, Closed
-from roskva.errors import Overloaded, Unauthorised
+from roskva.errors import BadInput, Overloaded, Unauthorised
 from roskva.wire.messages import PROTOCOL, Failure, ServerMessage, Sync
 
 both_versions = pytest.mark.parametrize("version", [V3, V5])
@@ -160,6 +160,7 @@ async def test_the_row_belongs_to_app_principal_and_client_together() -> None:
         (V3, None, Unauthorised("no"), "20 02 00 05"),
         (V3, "u", Unauthorised("no"), "20 02 00 04"),
         (V3, None, Overloaded("no"), "20 02 00 03"),
+        (V3, None, BadInput("no"), ""),
         (V5, None, Unauthorised("no"), "20 03 00 87 00"),
         (V5, "u", Unauthorised("no"), "20 03 00 86 00"),
         (V5, None, Overloaded("no"), "20 03 00 89 00"),
@@ -173,7 +174,7 @@ async def test_who_is_not_let_in_is_told_why(
     front.principal = error  # type: ignore[assignment]
     one = Side(version, front)
     one.receive(side.connect(version, user=user, will=(X, b"1")) + PINGREQ)
-    assert one.taken() == [bytes.fromhex(expected)]
+    assert b"".join(one.taken()) == bytes.fromhex(expected)
     assert one.transport.closed
     one.lose()
     assert front.events == [], "there never was a session, nor a will"

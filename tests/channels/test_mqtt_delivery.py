@@ -475,6 +475,16 @@ async def test_what_a_client_finds_too_large_becomes_a_question_mark() -> None:
 
 
 @in_a_loop
+async def test_what_does_not_fit_at_all_is_not_sent() -> None:
+    one, long = Side(V5), "app/" + "x" * 100
+    one.open(said={p.MAXIMUM_PACKET_SIZE: 60})
+    one.subscribe((long, 1))
+    one.broadcast(long, 1)
+    one.notify(long, 2)
+    assert one.taken() == []
+
+
+@in_a_loop
 async def test_a_client_too_small_for_our_answers_is_let_go() -> None:
     one = Side(V5)
     one.receive(side.connect(V5, said={p.MAXIMUM_PACKET_SIZE: 5}))

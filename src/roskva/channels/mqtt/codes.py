@@ -27,7 +27,7 @@ AUTH: Final = 15
 
 
 class Reason(IntEnum):
-    """Of MQTT 5; see `v3_connack` for what is left of them on 3.1.1."""
+    """Of MQTT 5; see `V3_CONNACK` for what is left of them on 3.1.1."""
 
     SUCCESS = 0x00
     GRANTED_QOS_1 = 0x01
@@ -62,18 +62,16 @@ class Reason(IntEnum):
 
 V3_REFUSED_SUBSCRIPTION: Final = 0x80
 
-_V3_CONNACK: Final = {
+V3_CONNACK: Final = {
     Reason.SUCCESS: 0,
     Reason.UNSUPPORTED_VERSION: 1,
     Reason.CLIENT_ID_NOT_VALID: 2,
+    Reason.SERVER_UNAVAILABLE: 3,
+    Reason.SERVER_BUSY: 3,
     Reason.BAD_USER_NAME_OR_PASSWORD: 4,
     Reason.NOT_AUTHORISED: 5,
 }
-_V3_UNAVAILABLE: Final = 3
-
-
-def v3_connack(reason: Reason) -> int:
-    return _V3_CONNACK.get(reason, _V3_UNAVAILABLE)
+"""What 3.1.1 has words for; for anything else the connection is closed without any."""
 
 
 class BadPacket(BadMessage):

@@ -14,17 +14,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, cast
 
-from roskva.channels.base import (
-    HIGH_WATER_BYTES,
-    LOW_WATER_BYTES,
-    NOBODY,
-    Connection,
-    Frame,
-    Front,
-    Principal,
-)
+from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES, NOBODY, Connection, Frame
 from roskva.channels.mqtt import encode, properties
-from roskva.channels.mqtt.codes import V3, V5, BadPacket, Reason
+from roskva.channels.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
 from roskva.channels.mqtt.decode import (
     Connect,
     Decoder,
@@ -48,13 +40,7 @@ from roskva.channels.mqtt.greeting import (
     row_id,
     terms_of,
 )
-from roskva.channels.mqtt.limits import (
-    FOR_PUBLISHES,
-    FOR_REQUESTS,
-    FOR_SESSION,
-    FOR_UNREAD,
-    MqttLimits,
-)
+from roskva.channels.mqtt.limits import FOR_PUBLISHES, FOR_REQUESTS, FOR_SESSION, FOR_UNREAD
 from roskva.channels.mqtt.publishing import Publishing
 from roskva.channels.mqtt.requests import Requests
 from roskva.core.effects import Attached, Closed
@@ -99,9 +85,9 @@ class MqttConnection(asyncio.Protocol, Connection):
 
     def __init__(self, mqtt: "MqttChannel") -> None:
         self.mqtt = mqtt
-        self.front: Front = mqtt.front
-        self.limits: MqttLimits = mqtt.limits
-        self.principal: Principal = NOBODY
+        self.front = mqtt.front
+        self.limits = mqtt.limits
+        self.principal = NOBODY
         self.transport = cast(asyncio.Transport, None)
         self.version = V3
         self.visited_in = 0
@@ -329,11 +315,9 @@ class MqttConnection(asyncio.Protocol, Connection):
 
     def _open(self, message: ServerMessage) -> None:
         """The session is granted; `message` is the first that names it."""
-        connect, terms = self._connect, self._terms
-        assert connect is not None
-        assert terms is not None
-        assert message.session is not None
-        self._session = message.session
+        connect, terms, session = self._connect, self._terms, message.session
+        assert connect is not None and terms is not None and session is not None  # noqa: PT018
+        self._session = session
         resumed = message.digest is not None and message.digest.count > 0
         self._delivery = Delivery(self, terms.receive_maximum, terms.max_packet, resumed)
         self._phase, self._connect = Phase.OPEN, None
@@ -346,7 +330,7 @@ class MqttConnection(asyncio.Protocol, Connection):
         """Say why, as far as the client's version has words for it."""
         if self._phase is Phase.CLOSED:
             return
-        if self._phase is Phase.OPENING:
+        if self._phase is Phase.OPENING and (self.version == V5 or reason in V3_CONNACK):
             self.transport.write(encode.connack(self.version, reason))
         elif self._phase is Phase.OPEN and self.version == V5:
             self.answer(encode.disconnect(reason, self.explain(text)))

@@ -156,6 +156,8 @@ class Delivery:
                 qos = self._qos(notice.key)
             if len(notice.shared) > self._max_packet:
                 notice = notice.shortened()
+                if len(notice.shared) > self._max_packet:
+                    continue
             if qos == _AT_LEAST_ONCE:
                 ids = self.ids
                 if self._congested or len(ids.in_flight) >= ids.receive_maximum:
@@ -184,6 +186,8 @@ class Delivery:
             flags |= DUP  # an earlier connection may have been sent it
         if len(notice.shared) > self._max_packet:
             notice = notice.shortened()
+            if len(notice.shared) > self._max_packet:
+                return
         if qos == _AT_MOST_ONCE:
             self._tell_once(notice, flags)
         elif qos == _AT_LEAST_ONCE:

@@ -13,9 +13,9 @@ from roskva.channels.mqtt.codes import (
     PUBREC,
     SUBACK,
     UNSUBACK,
+    V3_CONNACK,
     V5,
     Reason,
-    v3_connack,
 )
 from roskva.channels.mqtt.fields import u16, varint
 from roskva.channels.mqtt.properties import NONE, REASON_STRING, Properties
@@ -32,7 +32,7 @@ def connack(
 ) -> bytes:
     if version == V5:
         return _packet(CONNACK, bytes([session_present, reason]) + properties.write(found))
-    return _packet(CONNACK, bytes([session_present, v3_connack(reason)]))
+    return _packet(CONNACK, bytes([session_present, V3_CONNACK[reason]]))
 
 
 def publish(topic: bytes, rest: bytes, flags: int, id: int = 0) -> bytes:
