@@ -1,0 +1,102 @@
+"""The feeds of a data directory, and where a reader of all of them stands.
+
+Spark keeps that as JSON and compares it as text: one dict of integers with its keys in order,
+
+    {"shard-00": 4711, "shard-00.lineage": 1234567890, "shard-01": …}
+
+which is what `startingOffsets` of the source takes, too (lineages may be left out there).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from roskva.disk import RealDisk
+from roskva.errors import BadInput
+from roskva.feed.base import START, Marker
+from roskva.feed.reader import LogReader
+from roskva.feed.record import META, read_record
+
+_SHARD: Final = "shard-"
+_LINEAGE: Final = ".lineage"
+
+Offsets = dict[str, int]
+
+
+class _DataMeta(msgspec.Struct, frozen=True):
+    shards: int
+
+
+def shard_count(data: str) -> int:
+    try:
+        return read_record(RealDisk(), f"{data}/{META}", _DataMeta).shards
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(
+            f"{data} is no data directory of Roskva: name the one that `roskva serve` was given"
+        ) from None
+
+
+def feed_path(data: str, shard: int) -> str:
+    return f"{data}/{_SHARD}{shard:02}/feed"
+
+
+class Feeds:
+    """Readers of all feeds of a data directory; for one thread. One whose shard has never been
+    opened is empty until it has."""
+
+    def __init__(self, data: str) -> None:
+        self.data = data
+        self.shards = shard_count(data)
+        self._readers: dict[int, LogReader] = {}
+
+    def reader(self, shard: int) -> LogReader | None:
+        found = self._readers.get(shard)
+        if found is None:
+            path = feed_path(self.data, shard)
+            if not Path(path, META).exists():
+                return None
+            found = self._readers[shard] = LogReader(RealDisk(), path)
+        return found
+
+    def ends(self) -> dict[int, Marker]:
+        """Of every feed that there is."""
+        found = {}
+        for shard in range(self.shards):
+            reader = self.reader(shard)
+            if reader is not None:
+                end = reader.end()
+                found[shard] = Marker(reader.lineage, end)
+        return found
+
+    def starts(self) -> dict[int, Marker]:
+        """Before the first update that retention has left."""
+        found = {}
+        for shard in self.ends():
+            reader = self._readers[shard]
+            found[shard] = Marker(reader.lineage, reader.start() - 1)
+        return found
+
+
+def offsets_of(markers: Mapping[int, Marker]) -> Offsets:
+    offsets: Offsets = {}
+    for shard in sorted(markers):
+        offsets[f"{_SHARD}{shard:02}"] = markers[shard].offset
+        offsets[f"{_SHARD}{shard:02}{_LINEAGE}"] = markers[shard].lineage
+    return offsets
+
+
+def markers_of(offsets: Mapping[str, int]) -> dict[int, Marker]:
+    return {
+        _number(name): Marker(offsets.get(name + _LINEAGE, 0), offset)
+        for name, offset in offsets.items()
+        if not name.endswith(_LINEAGE)
+    }
+
+
+def _number(name: str) -> int:
+    digits = name.removeprefix(_SHARD)
+    if digits == name or not digits.isdecimal():
+        raise BadInput(f'offsets are given by shard, as in {{"shard-00": {START}}}; got {name!r}')
+    return int(digits)

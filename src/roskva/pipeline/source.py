@@ -1,0 +1,343 @@
+"""`roskva-feed`: the feed as a Spark source, for streams and for batches.
+
+    spark.dataSource.register(FeedSource)
+    spark.readStream.format("roskva-feed").load("/var/lib/roskva")
+
+Every update is a row, in the order of its shard; a partition is one shard, and rows go from the
+mapped log to Spark as they lie there. A stream waits a moment for the feed to grow instead of
+polling it. A range that cannot be read any more ends the query, as in Spark's other sources, unless
+`failOnDataLoss` is false.
+
+A reader is copied into other processes, so it holds nothing open; what the processes keep from one
+micro-batch to the next is in `_feeds`.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from roskva.errors import BadInput, Damaged
+from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
+from roskva.pipeline.feeds import Feeds, Offsets, markers_of, offsets_of, shard_count
+from roskva.pipeline.options import EARLIEST, LATEST, Options, Where
+
+NAME: Final = "roskva-feed"
+SCHEMA: Final = StructType(
+    [
+        StructField("shard", IntegerType(), nullable=False),
+        StructField("offset", LongType(), nullable=False),
+        StructField("object", StringType(), nullable=False),
+        StructField("version", LongType(), nullable=False),
+        StructField("source", StringType()),
+        StructField("payload", BinaryType()),
+        StructField("published_at", TimestampType(), nullable=False),
+        StructField("reset", BooleanType(), nullable=False),
+        StructField("appended_at", TimestampType(), nullable=False),
+    ]
+)
+ROWS: Final = 16_384
+"""In one Arrow batch on its way to Spark, about."""
+_WAIT_S: Final = 0.05
+_FIRST_PAUSE_S: Final = 0.001
+_LONGEST_PAUSE_S: Final = 0.01
+_log = logging.getLogger(__name__)
+_arrow: Final = to_arrow_schema(SCHEMA, timezone="UTC")
+
+
+class DataLoss(Damaged):
+    """A part of the feed that was to be read is no longer there."""
+
+    code = "data_loss"
+
+
+class ShardRange(InputPartition):
+    """The updates of one shard beyond `after`, up to `last`."""
+
+    def __init__(self, shard: int, lineage: int, after: int, last: int) -> None:
+        self.shard = shard
+        self.lineage = lineage
+        self.after = after
+        self.last = last
+
+
+class FeedSource(DataSource):
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._options = Options(
+            NAME,
+            options,
+            "path",
+            "startingOffsets",
+            "endingOffsets",
+            "maxUpdatesPerTrigger",
+            "failOnDataLoss",
+        )
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        shard_count(self._options.text("path"))  # a wrong path is said at once
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return FeedReader(self._options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return FeedStreamReader(self._options)
+
+
+class FeedReader(DataSourceReader):
+    """Everything from one place to another, once."""
+
+    def __init__(self, options: Options) -> None:
+        self._path = options.text("path")
+        self._starting = options.where("startingOffsets", EARLIEST)
+        self._ending = options.where("endingOffsets", LATEST)
+        self._strict = options.flag("failOnDataLoss", True)
+        if self._starting == LATEST or self._ending == EARLIEST:
+            raise BadInput("a batch from the latest, or to the earliest, offset has no updates")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        feeds = _feeds(self._path)
+        starts, ends = _resolved(self._starting, feeds), _resolved(self._ending, feeds)
+        return _ranges(starts, ends, feeds, self._strict)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._path, partition, self._strict)
+
+
+class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options) -> None:
+        self._path = options.text("path")
+        self._starting = options.where("startingOffsets", EARLIEST)
+        self._max_rows = options.number("maxUpdatesPerTrigger")
+        self._strict = options.flag("failOnDataLoss", True)
+        self._target: dict[int, Marker] | None = None
+
+    def initialOffset(self) -> Offsets:
+        return offsets_of(_resolved(self._starting, _feeds(self._path)))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = _feeds(self._path).ends()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
+        feeds = _feeds(self._path)
+        starts = markers_of(start)
+        ends = await_growth(feeds, starts) if self._target is None else self._target
+        if isinstance(limit, ReadMaxRows):
+            ends = limited(feeds, starts, ends, limit.max_rows)
+        return offsets_of(not_before(starts, ends))
+
+    def reportLatestOffset(self) -> Offsets:
+        return offsets_of(_feeds(self._path).ends())
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return _ranges(markers_of(start), markers_of(end), _feeds(self._path), self._strict)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._path, partition, self._strict)
+
+    def commit(self, end: dict[str, int]) -> None:
+        pass  # retention follows markers of its own
+
+    def stop(self) -> None:
+        pass
+
+
+@cache
+def _feeds(path: str) -> Feeds:
+    """Of this process. It stays, and with it what is mapped: reading on costs a frame."""
+    return Feeds(path)
+
+
+def _resolved(where: Where, feeds: Feeds) -> dict[int, Marker]:
+    if where == EARLIEST:
+        return feeds.starts()
+    ends = feeds.ends()
+    if isinstance(where, str):
+        return ends
+    unknown = where.keys() - range(feeds.shards)
+    if unknown:
+        raise BadInput(f"{feeds.data} has shards 0 to {feeds.shards - 1}; not {min(unknown)}")
+    asked = {
+        shard: Marker(marker.lineage or ends[shard].lineage, marker.offset)
+        for shard, marker in where.items()
+        if shard in ends
+    }
+    return {**feeds.starts(), **asked}
+
+
+def await_growth(feeds: Feeds, starts: dict[int, Marker]) -> dict[int, Marker]:
+    """The ends, as soon as one of them has moved, or after a moment."""
+    deadline = time.monotonic() + _WAIT_S
+    pause = _FIRST_PAUSE_S
+    while True:
+        ends = feeds.ends()
+        if not_before(starts, ends) != starts or time.monotonic() + pause > deadline:
+            return ends
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def not_before(starts: dict[int, Marker], ends: dict[int, Marker]) -> dict[int, Marker]:
+    """The ends, unless one is where we were past already: after a power cut that is so until the
+    feed's writer is back."""
+    found = {**starts, **ends}
+    for shard, start in starts.items():
+        if found[shard].lineage == start.lineage and found[shard].offset < start.offset:
+            found[shard] = start
+    return found
+
+
+def limited(
+    feeds: Feeds, starts: dict[int, Marker], ends: dict[int, Marker], max_rows: int
+) -> dict[int, Marker]:
+    """The same number for all that have so many, and what those leave over for the others."""
+    waiting = {
+        shard: reader.count(_start(starts, end, shard))
+        for shard, end in ends.items()
+        if (reader := feeds.reader(shard)) is not None
+    }
+    found = dict(ends)
+    room, shards = max_rows, len(waiting)
+    for shard in sorted(waiting, key=waiting.__getitem__):
+        share = max(1, room // shards)
+        shards -= 1
+        room -= min(share, waiting[shard])
+        reader = feeds.reader(shard)
+        if waiting[shard] > share and reader is not None:
+            last = reader.advance(_start(starts, ends[shard], shard), share)
+            found[shard] = Marker(ends[shard].lineage, min(last, ends[shard].offset))
+    return found
+
+
+def _start(starts: dict[int, Marker], end: Marker, shard: int) -> int:
+    start = starts.get(shard, end)
+    return start.offset if start.lineage == end.lineage else START
+
+
+def _ranges(
+    starts: dict[int, Marker], ends: dict[int, Marker], feeds: Feeds, strict: bool
+) -> list[InputPartition]:
+    found: list[InputPartition] = []
+    for shard, end in sorted(ends.items()):
+        start = starts.get(shard, Marker(end.lineage, START))
+        if start.lineage != end.lineage:
+            _lost(strict, f"the feed of shard {shard} in {feeds.data} is another one than before")
+            start = Marker(end.lineage, START)
+        if end.offset > start.offset:
+            found.append(ShardRange(shard, end.lineage, start.offset, end.offset))
+    return found
+
+
+def batches(feeds: Feeds, wanted: ShardRange, strict: bool) -> Iterator[Batch]:
+    """What the feed has of a range, in the order of its offsets."""
+    reader = feeds.reader(wanted.shard)
+    after = wanted.after
+    while reader is not None and after < wanted.last:
+        match reader.read(Marker(wanted.lineage, after), max_rows=wanted.last - after):
+            case Batch() as batch:
+                after = batch.last
+                yield batch if after <= wanted.last else _cut(batch, wanted.last)
+            case Missing(first=first, last=last, why=why):
+                last = min(last, wanted.last)
+                _lost(strict, f"shard {wanted.shard} has lost {first} to {last}: {why}")
+                after = last
+            case Idle(last=end) | Foreign(last=end):
+                _lost(strict, f"shard {wanted.shard} ends at {end}; {wanted.last} was asked for")
+                return
+
+
+def _cut(batch: Batch, last: int) -> Batch:
+    rows = batch.rows.slice(0, last - batch.base + 1)
+    return Batch(batch.first, batch.base, last, batch.appended_at, rows)
+
+
+def _lost(strict: bool, sentence: str) -> None:
+    if strict:
+        raise DataLoss(
+            f"{sentence}. What was lost cannot be had back; to go on without it set "
+            "failOnDataLoss to false, or begin anew with another checkpoint"
+        )
+    _log.warning("%s", sentence)
+
+
+def _read(path: str, partition: InputPartition, strict: bool) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, ShardRange):
+        return  # Spark's own, in place of none
+    gathered: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches(_feeds(path), partition, strict):
+        gathered.append(_with_place(partition.shard, batch))
+        rows += batch.rows.num_rows
+        if rows >= ROWS:
+            yield pa.concat_batches(gathered)
+            gathered, rows = [], 0
+    if gathered:
+        yield pa.concat_batches(gathered)
+
+
+def numbered(first: int, count: int) -> pa.Array:
+    if count > len(_counted()):
+        return pa.array(range(first, first + count), pa.int64())
+    return pc.add(_counted().slice(0, count), first)
+
+
+@cache
+def _counted() -> pa.Array:
+    return pa.array(range(ROWS), pa.int64())
+
+
+def _with_place(shard: int, batch: Batch) -> pa.RecordBatch:
+    objects, versions, sources, payloads, published, resets = batch.rows.columns
+    count = batch.rows.num_rows
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(shard, pa.int32()), count),
+            numbered(batch.base, count),
+            objects,
+            versions,
+            sources,
+            payloads,
+            published.cast(_TIME),
+            resets,
+            pa.repeat(pa.scalar(batch.appended_at, pa.int64()).cast(_TIME), count),
+        ],
+        schema=_arrow,
+    )
+
+
+_TIME: Final = pa.timestamp("us", "UTC")
