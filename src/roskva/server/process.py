@@ -54,8 +54,9 @@ def child() -> None:
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log_to_stderr()
-    length = int.from_bytes(sys.stdin.buffer.read(4))
-    assignment: Assignment = pickle.loads(sys.stdin.buffer.read(length))
+    assignment = _assignment()
+    if assignment is None:
+        sys.exit(1)
     _die_with_the_parent()
     try:
         run(_node(assignment))
@@ -66,12 +67,24 @@ def child() -> None:
 
 def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for chatty in ("uvicorn", "websockets"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def told(assignment: Assignment) -> bytes:
     pickled = pickle.dumps(assignment)
     return len(pickled).to_bytes(4) + pickled
+
+
+def _assignment() -> Assignment | None:
+    """None: the parent was gone before it could tell."""
+    stdin = sys.stdin.buffer
+    length = int.from_bytes(stdin.read(4))
+    pickled = stdin.read(length)
+    if not pickled or len(pickled) < length:
+        return None
+    assignment: Assignment = pickle.loads(pickled)
+    return assignment
 
 
 def _node(assignment: Assignment) -> Node:
