@@ -2,8 +2,11 @@
 
 import socket
 from contextlib import suppress
+from typing import Final
 
 from roskva.errors import BadConfig
+
+_MAX_UNSENT_BYTES: Final = 16 * 1024
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -19,8 +22,11 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        with suppress(OSError):  # inherited by what it accepts: frames are small, and leave at once
+        # Inherited by what it accepts: frames are small and leave at once, and little waits in the
+        # kernel for a slow reader, where what is outdated could not be left out any more.
+        with suppress(OSError):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)
         listener.bind(address)
     except OSError as error:
         listener.close()
