@@ -15,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ class Node:
         self.command = command
         self._mark = uuid.uuid4().hex
         self._parent: subprocess.Popen[bytes] | None = None
+        self._http = httpx.Client(base_url=self.url, timeout=30.0, verify=False)
 
     @property
     def url(self) -> str:
@@ -48,6 +50,8 @@ class Node:
     def start(self, *flags: str) -> None:
         """Until every one of its processes serves. Flags given here are in place of the first."""
         self.flags = flags or self.flags
+        self._http.close()  # connections to whoever served here before
+        self._http = httpx.Client(base_url=self.url, timeout=30.0, verify=False)
         self.launch()
         self.await_ready()
 
@@ -73,7 +77,7 @@ class Node:
         assert self._parent is not None
         assert self._parent.poll() is None, f"the node ended:\n{self.said()}"
         try:
-            if not httpx.get(f"{self.url}/readyz").is_success:
+            if not self.is_ready():
                 return False
             status = self.status()
         except httpx.TransportError:
@@ -103,6 +107,17 @@ class Node:
         os.kill(pid, number)
         return pid
 
+    def kill_any(self, dice: random.Random) -> None:
+        """Any one of its processes, with −9; the node is started again if that was its end."""
+        assert self._parent is not None
+        pid = dice.choice(self.processes())
+        if pid == self._parent.pid:
+            self.kill()
+            self.start()
+        else:
+            with suppress(ProcessLookupError):  # it was on its way out, after the last one
+                os.kill(pid, signal.SIGKILL)
+
     def crash(self, name: str) -> None:
         """One of its processes, with −9, until another has taken its place."""
         pid = self.signal(name, signal.SIGKILL)
@@ -119,6 +134,7 @@ class Node:
             for pid in self.processes():
                 os.kill(pid, signal.SIGCONT)
             self.stop()
+        self._http.close()
         left = self.processes()
         for pid in left:
             os.kill(pid, signal.SIGKILL)
@@ -135,8 +151,11 @@ class Node:
             pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, mark)
         ]
 
+    def is_ready(self) -> bool:
+        return self._http.get("/readyz").is_success
+
     def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = httpx.get(f"{self.url}/v1/status").raise_for_status().json()
+        status: dict[str, Any] = self._http.get("/v1/status").raise_for_status().json()
         return status
 
     def pids(self) -> dict[str, int]:
@@ -164,15 +183,15 @@ class Node:
         return self.publish_all([_update(key, version, **more)])[0]
 
     def publish_all(self, updates: list[dict[str, Any]]) -> list[int]:
-        answer = httpx.post(f"{self.url}/v1/publish", json=updates, timeout=30.0)
+        answer = self._http.post("/v1/publish", json=updates)
         return [int(result["version"]) for result in answer.raise_for_status().json()["results"]]
 
     def reset(self, key: str) -> None:
         app, _, name = key.partition("/")
-        httpx.post(f"{self.url}/v1/reset", json={"app": app, "name": name}).raise_for_status()
+        self._http.post("/v1/reset", json={"app": app, "name": name}).raise_for_status()
 
     def read(self, key: str) -> int | None:
-        version = httpx.get(f"{self.url}/v1/objects/{key}").raise_for_status().json()["version"]
+        version = self._http.get(f"/v1/objects/{key}").raise_for_status().json()["version"]
         return None if version is None else int(version)
 
 
