@@ -399,7 +399,11 @@ async def test_nothing_is_remembered_of_connections_that_ended() -> None:
 # Whatever arrives.
 
 
-@given(st.lists(st.binary(max_size=40), max_size=8), st.sampled_from([V3, V5]), st.booleans())
+@given(
+    st.lists(st.binary(min_size=1, max_size=40), max_size=8),
+    st.sampled_from([V3, V5]),
+    st.booleans(),
+)
 @settings(max_examples=200)
 def test_any_bytes_end_a_connection_at_worst(chunks: list[bytes], version: int, open: bool) -> None:
     @in_a_loop

@@ -245,6 +245,33 @@ async def test_several_pubacks_in_one_piece_and_one_in_several() -> None:
 
 
 @in_a_loop
+async def test_of_many_acks_at_once_the_core_hears_the_last_of_each_object() -> None:
+    one = Side(max_in_flight=4)
+    one.open()
+    one.subscribe((X, 1), (Y, 1))
+    for version in (1, 2):
+        one.broadcast(X, version)
+        one.broadcast(Y, version)
+    one.broadcast(X, 3)
+    assert one.events(Lagging) == [Lagging(one.conn, 5)]
+    one.receive(b"".join(side.puback(told.id) for told in one.told()))
+    assert one.events(Acked) == [Acked(one.conn, X, 2, EPOCH), Acked(one.conn, Y, 2, EPOCH)]
+    assert one.events(Drained) == [Drained(one.conn)]
+
+
+@in_a_loop
+async def test_pubacks_among_other_packets_are_found() -> None:
+    one = Side()
+    one.open()
+    one.subscribe((X, 1))
+    one.broadcast(X, 1)
+    (told,) = one.told()
+    one.receive(side.puback(999) + side.PINGREQ + side.PINGREQ + side.puback(told.id))
+    assert one.events(Acked) == [Acked(one.conn, X, 1, EPOCH)]
+    assert one.taken() == [b"\xd0\x00"] * 2
+
+
+@in_a_loop
 async def test_mqtt_5_may_ack_with_a_reason() -> None:
     one = Side(V5)
     one.open()

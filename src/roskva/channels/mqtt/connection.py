@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, cast
 
 from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES, NOBODY, Connection, Frame
-from roskva.channels.mqtt import encode, properties
+from roskva.channels.mqtt import codes, encode, properties
 from roskva.channels.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
 from roskva.channels.mqtt.decode import (
     Connect,
@@ -30,6 +30,7 @@ from roskva.channels.mqtt.decode import (
     Unsubscribe,
     UnsupportedVersion,
     Will,
+    pubacks,
 )
 from roskva.channels.mqtt.delivery import Delivery
 from roskva.channels.mqtt.greeting import (
@@ -54,9 +55,7 @@ if TYPE_CHECKING:
 _SIGN_OF_LIFE_S: Final = 600.0
 """How often the core hears of a client that says nothing it would hear of."""
 
-_PUBACK: Final = 0x40
-_AROUND_TEXT: Final = 16
-"""Bytes of a packet around its reason string, at most; ours are plain ASCII."""
+_PUBACK: Final = codes.PUBACK << 4
 
 _CLOSING: Final = {
     None: Reason.KEEP_ALIVE_TIMEOUT,
@@ -125,9 +124,15 @@ class MqttConnection(asyncio.Protocol, Connection):
 
     def data_received(self, data: bytes) -> None:
         self._heard_in = self.mqtt.turn
-        if self._quick and len(data) == 4 and data[0] == _PUBACK and data[1] == 2:
-            self._delivery.acked(data[2] << 8 | data[3])  # type: ignore[union-attr]  # it is open
-            return
+        delivery = self._delivery
+        if delivery is not None and self._quick and data[0] == _PUBACK:
+            if len(data) == 4 and data[1] == 2:
+                delivery.acked(data[2] << 8 | data[3])
+                return
+            ids = pubacks(data)
+            if ids is not None:
+                delivery.acked_all(ids)
+                return
         self._decoder.feed(data)
         self._take_packets()
 
@@ -375,11 +380,7 @@ class MqttConnection(asyncio.Protocol, Connection):
             self.hold(FOR_UNREAD)
 
     def explain(self, text: str) -> str:
-        """As a reason string, if the client wants one and it fits."""
-        terms = self._terms
-        if terms is None or not terms.explains or len(text) + _AROUND_TEXT > terms.max_packet:
-            return ""
-        return text
+        return "" if self._terms is None else self._terms.reason_string(text)
 
     # Reading.
 

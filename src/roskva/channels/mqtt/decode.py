@@ -297,6 +297,14 @@ class Decoder:
         return Disconnect(reason, found)
 
 
+def pubacks(data: bytes) -> list[int] | None:
+    """The ids, if this is nothing but PUBACKs in their short form: the busiest packet there is."""
+    count, odd = divmod(len(data), 4)
+    if odd or data[::4].count(PUBACK << 4) != count or data[1::4].count(2) != count:
+        return None
+    return [high << 8 | low for high, low in zip(data[2::4], data[3::4], strict=True)]
+
+
 def _topic_name(reader: Reader) -> str:
     topic = reader.string()
     if "+" in topic or "#" in topic:

@@ -217,7 +217,23 @@ class Delivery:
         sent = self.ids.acked(id)
         if sent is not None:
             self._step(Acked(self._conn, sent[0], sent[1], sent[2]))
-        if self._full and len(self.ids.in_flight) <= self.ids.receive_maximum // 2:
+        if self._full:
+            self._go_on()
+
+    def acked_all(self, ids: list[int]) -> None:
+        """Of each object the last is enough: an ack that is lost only repeats a notification."""
+        last: dict[Key, Sent] = {}
+        for id in ids:
+            sent = self.ids.acked(id)
+            if sent is not None:
+                last[sent[0]] = sent
+        for sent in last.values():
+            self._step(Acked(self._conn, *sent))
+        if self._full:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if len(self.ids.in_flight) <= self.ids.receive_maximum // 2:
             self._full = False
             self._say_drained()
 

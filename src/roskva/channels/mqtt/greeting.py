@@ -21,6 +21,8 @@ FOREVER: Final = 0xFFFFFFFF
 NO_LIMIT: Final = 2**32
 _PATIENCE: Final = 1.5
 """Times the keep alive."""
+_AROUND_TEXT: Final = 16
+"""Bytes of a packet around its reason string, at most; ours are plain ASCII."""
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +36,11 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     max_packet: int
     explains: bool
     """Reason strings are welcome."""
+
+    def reason_string(self, text: str) -> str:
+        """Nothing, if the client does not want it or it does not fit."""
+        fits = len(text) + _AROUND_TEXT <= self.max_packet
+        return text if self.explains and fits else ""
 
 
 def terms_of(connect: Connect, limits: MqttLimits) -> Terms:
