@@ -39,6 +39,8 @@ test: check
 	$(BIN)/pytest -n 2 -m "not verify"
 
 verify: check
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
+	@tools/java.sh
 	$(BIN)/roskva sim --mutants
 	$(BIN)/roskva sim --exhaustive
 	$(BIN)/roskva sim --seeds 500
@@ -46,6 +48,7 @@ verify: check
 
 soak: $(STAMP)
 	ROSKVA_KILL_ROUNDS=500 $(BIN)/pytest -n 2 -m verify tests/feed tests/store
+	ROSKVA_KILL_ROUNDS=300 $(BIN)/pytest -n 2 -m verify tests/serving
 
 sim: $(STAMP)
 	$(BIN)/roskva sim --seeds 500
