@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "restore": "backup",
     "feed": "feed",
     "sim": "sim",
+    "job": "job",
     "demo": "demo",
 }
 """And the file of each. A file has a function `register` that adds its commands."""

@@ -16,11 +16,11 @@ shard begins a new epoch: clients are told, once, to look again. Only whoever kn
 published after the backup (a node that was stopped first, and moves) may leave that out.
 """
 
-import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -29,7 +29,7 @@ from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
 from roskva.disk import RealDisk, storage_errors, write_whole
-from roskva.errors import BadConfig, Damaged, StorageUnavailable
+from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Batch, Idle, Marker
 from roskva.feed.check import verify
 from roskva.feed.reader import LogReader
@@ -37,17 +37,15 @@ from roskva.feed.record import MARKERS, write_record
 from roskva.feed.record import META as FEED_META
 from roskva.feed.segment import parse_name
 from roskva.feed.skip import SKIP, skip_ahead, skip_in
-from roskva.links.asking import ask
 from roskva.links.running import Process
+from roskva.server.checkpoints import ask_for_checkpoint, make_checkpoint
 from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
 from roskva.server.keys import TOKEN_KEY
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
-from roskva.wire.links import Ask
 
 MANIFEST: Final = "manifest"
 _CHUNK_BYTES: Final = 1 << 20
-_CHECKPOINT_TIMEOUT_S: Final = 60.0
 _disk = RealDisk()
 
 Checkpoint = Callable[[ShardPlace, Path], None]
@@ -112,16 +110,9 @@ def back_up_stopped(
 ) -> Manifest:
     """The same where no node is running; `Locked` if one is."""
 
-    def checkpoint(shard: ShardPlace, made: Path) -> None:
-        store = RocksStore(shard.store_path)
-        try:
-            store.checkpoint(made)
-        finally:
-            store.close()
-
     with ExitStack() as owning:
         owned = [owning.enter_context(data.own(number)) for number in range(data.meta.shards)]
-        return make_backup(data, owned, checkpoint, target, now_us, progress)
+        return make_backup(data, owned, make_checkpoint, target, now_us, progress)
 
 
 def back_up_running(
@@ -133,14 +124,8 @@ def back_up_running(
 ) -> Manifest:
     """The same of a node that serves: its processes make the checkpoints."""
 
-    def checkpoint(shard: ShardPlace, made: Path) -> None:
-        owner = next(process for process in processes if shard.number in process.shards)
-        question = Ask("checkpoint", shard.number, made.name)
-        answer = asyncio.run(ask(owner.socket, question, _CHECKPOINT_TIMEOUT_S))
-        if "error" in answer:
-            raise StorageUnavailable(f"shard {shard.number}: {answer['error']}")
-
     places = [ShardPlace(data, number) for number in range(data.meta.shards)]
+    checkpoint = partial(ask_for_checkpoint, processes)
     return make_backup(data, places, checkpoint, target, now_us, progress)
 
 

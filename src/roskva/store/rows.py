@@ -80,6 +80,17 @@ class _Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     created_at: int
 
 
+class StoredClient(msgspec.Struct, frozen=True, gc=False):
+    """A client row as it lies there, for whoever looks at all of them. Times are wall-clock
+    microseconds; `created_at` is None in a row that was never created, or only half forgotten."""
+
+    session: int
+    seen_at: int | None
+    application: str | None
+    created_at: int | None
+    registered: list[Registered]
+
+
 class _Acked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: int
     epoch: int
@@ -233,6 +244,21 @@ def client_row(cells: Row) -> ClientRow | None:
             if column.startswith(_REGISTERED)
         ],
     )
+
+
+def stored_client(cells: Row) -> StoredClient:
+    created = _decode_created(cells[_CREATED].value) if _CREATED in cells else None
+    return StoredClient(
+        max(cell.timestamp for cell in cells.values()),
+        _decode_int(cells[_SEEN].value) if _SEEN in cells else None,
+        created.application if created else None,
+        created.created_at if created else None,
+        [_registered(column, cell) for column, cell in cells.items() if column[:1] == _REGISTERED],
+    )
+
+
+def stored_object(cells: Row) -> ObjectRow:
+    return object_row(cells.get(_VERSION), cells.get(_MARK))
 
 
 def _registered(column: bytes, cell: Cell) -> Registered:

@@ -1,0 +1,258 @@
+"""`audit`: who has not heard, and why?
+
+Every registration is compared with what its object stands at, by the table of `core/freshness.py`.
+An object stands at what its row says, or at what the feed has beyond the shard's marker.
+
+    fresh      the client has acked the object's version, in its epoch
+    unknown    it was told that nobody knows the version, and has acked that
+    pending    it is due a notification, and is not online, or has not had the time to ack it
+    stale      it is online, was due a notification, and has not acked it a while later
+    orphaned   its row was never created, or only half forgotten: `gc` removes it
+
+Pending is what an offline client costs: nothing. Stale is what must not be. Whether a client that
+is due something is stale cannot be seen by looking once: acks are written down with a delay, and
+registrations are made all the time. So who is online and due something is looked at again after a
+while, and is stale if it has still not acked what it was due at the first look.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from roskva.pipeline.jobs.tail import CURRENT_EPOCH, with_tail
+from roskva.pipeline.state import State
+
+FRESH, UNKNOWN, PENDING, STALE, ORPHANED = "fresh", "unknown", "pending", "stale", "orphaned"
+STATES: Final = (FRESH, UNKNOWN, PENDING, STALE, ORPHANED)
+NOTHING, VERSION, NOT_KNOWN = "nothing", "version", "unknown"
+
+DUE: Final = f"""
+    CASE WHEN coalesce(version, -1) > coalesce(acked, -1) THEN '{VERSION}'
+         WHEN epoch <> coalesce(acked_epoch, 0) THEN '{NOT_KNOWN}'
+         ELSE '{NOTHING}' END
+"""
+"""The table, over what was acked and what the object stands at."""
+
+STATE: Final = f"""
+    CASE WHEN NOT created THEN '{ORPHANED}'
+         WHEN due <> '{NOTHING}' THEN '{PENDING}'
+         WHEN version IS NULL THEN '{UNKNOWN}'
+         ELSE '{FRESH}' END
+"""
+
+COMPARED: Final = ("acked", "acked_epoch", "version", "epoch")
+
+
+_SHOWN: Final = 10
+
+
+class Look(msgspec.Struct, frozen=True):
+    """How the audit sees a node."""
+
+    state: Callable[[], AbstractContextManager[State]]
+    """As it is now, for as long as the context lasts."""
+    online: Callable[[], list[bytes]]
+    """The clients that have a session now."""
+    recheck: Callable[[], int]
+    """Have the node compare all sessions with its shards, and send again what is due."""
+
+
+class Worst(msgspec.Struct, frozen=True):
+    """An object, and how many of its registrations are due something."""
+
+    object: str
+    due: int
+    registrations: int
+    since: datetime | None
+
+
+class Audit(msgspec.Struct, frozen=True):
+    registrations: int
+    objects: int
+    """That anybody is registered for."""
+    states: dict[str, int]
+    pending_since: datetime | None
+    """When the oldest version was published that somebody is still due."""
+    worst: list[Worst]
+    stale: list[tuple[str, str]]
+    """Some of them: object and client."""
+    repaired: int = 0
+    """Stale at first, and not any more after the node had checked again."""
+
+
+def audit(
+    spark: SparkSession,
+    look: Look,
+    *,
+    grace_s: float,
+    repair: bool = False,
+    out: Callable[[DataFrame], None] | None = None,
+) -> Audit:
+    """`out` is given all registrations that are not fresh."""
+    with look.state() as state:
+        compared = comparison(spark, state)
+        online = _clients(spark, look.online())
+        if not online.isEmpty():
+            compared = compared.persist()
+        counted = by_object(compared).persist()
+        suspects = suspects_of(compared, online).persist()
+        stale, repaired = _look_again(spark, look, suspects, grace_s, repair)
+        if out is not None:
+            out(not_fresh(compared, stale))
+        return _report(counted, stale, repaired)
+
+
+def comparison(spark: SparkSession, state: State) -> DataFrame:
+    """All registrations of a state, judged."""
+    shards = state.table(spark, "shards").persist()
+    count = len(state.shards())
+    objects = state.table(spark, "objects").drop("shard", "source", "payload")
+    tail = state.table(spark, "tail").persist()
+    if not tail.isEmpty():
+        objects = with_tail(objects, tail)
+    return judged(state.table(spark, "registrations"), known(objects, shards, count), shards, count)
+
+
+def known(objects: DataFrame, shards: DataFrame, count: int) -> DataFrame:
+    """What registrars are told of the objects that have a row: a version that was applied in an
+    earlier epoch of its shard is not known any more."""
+    epochs = shards.select("shard", F.col("epoch").alias("shard_epoch"))
+    current = f"epoch = shard_epoch OR epoch = {CURRENT_EPOCH}"
+    return (
+        objects.withColumn("shard", shard_of("object", count))
+        .join(F.broadcast(epochs), "shard")
+        .selectExpr(
+            "object",
+            f"CASE WHEN {current} THEN version END AS version",
+            "shiftleft(shard_epoch, 20) | mark AS epoch",
+            f"CASE WHEN {current} THEN published_at END AS published_at",
+        )
+    )
+
+
+def judged(registrations: DataFrame, known: DataFrame, shards: DataFrame, count: int) -> DataFrame:
+    """Every registration with what it is `due`, and its state as far as one look can tell."""
+    bare = shards.select(F.col("shard").alias("of"), F.shiftleft("epoch", 20).alias("bare_epoch"))
+    return (
+        registrations.withColumnRenamed("epoch", "acked_epoch")
+        .withColumn("of", shard_of("object", count))
+        .join(F.broadcast(bare), "of")
+        .join(known, "object", "left")
+        .withColumn("epoch", F.coalesce("epoch", "bare_epoch"))
+        .withColumn("due", F.expr(DUE))
+        .withColumn("state", F.expr(STATE))
+        .select("client", "object", "state", "due", *COMPARED, "published_at", "seen_at")
+    )
+
+
+def suspects_of(compared: DataFrame, online: DataFrame) -> DataFrame:
+    """Who is online, and due something."""
+    pending = compared.filter(F.col("state") == PENDING)
+    return pending.join(F.broadcast(online), "client", "left_semi")
+
+
+def still_due(suspects: DataFrame, registrations: DataFrame, online: DataFrame) -> DataFrame:
+    """Of those who were due something at the first look, who has not acked it by the second."""
+    later = registrations.filter("created").select(
+        "client", "object", "acked", F.col("epoch").alias("acked_epoch")
+    )
+    return (
+        suspects.drop("acked", "acked_epoch")
+        .join(later, ["client", "object"])
+        .join(F.broadcast(online), "client", "left_semi")
+        .filter(f"{DUE} <> '{NOTHING}'")
+    )
+
+
+def by_object(compared: DataFrame) -> DataFrame:
+    """How many registrations of each object are in each state, and the oldest version of them."""
+    return compared.groupBy("object", "state").agg(
+        F.count("*").alias("count"), F.min("published_at").alias("since")
+    )
+
+
+def worst(by_object: DataFrame, count: int) -> DataFrame:
+    """The objects that most clients still have to hear of."""
+    due = F.col("state") == PENDING
+    return (
+        by_object.groupBy("object")
+        .agg(
+            F.sum(F.when(due, F.col("count"))).alias("due"),
+            F.sum("count").alias("registrations"),
+            F.min(F.when(due, F.col("since"))).alias("since"),
+        )
+        .filter("due > 0")
+        .orderBy(F.desc("due"), "since", "object")
+        .limit(count)
+    )
+
+
+def not_fresh(compared: DataFrame, stale: DataFrame) -> DataFrame:
+    """With clients as text, for people and files."""
+    known_stale = stale.select("client", "object", F.lit(True).alias("is_stale"))
+    return (
+        compared.filter(F.col("state") != FRESH)
+        .join(known_stale, ["client", "object"], "left")
+        .withColumn("state", F.when(F.col("is_stale"), STALE).otherwise(F.col("state")))
+        .withColumn("client", F.lower(F.hex("client")))
+        .drop("is_stale")
+    )
+
+
+def shard_of(column: str, count: int) -> Column:
+    """`model.shard_of` of an object."""
+    return F.expr(f"CAST(crc32(CAST({column} AS BINARY)) % {count} AS INT)")
+
+
+def _clients(spark: SparkSession, clients: list[bytes]) -> DataFrame:
+    return spark.createDataFrame([(bytearray(client),) for client in clients], "client binary")
+
+
+def _look_again(
+    spark: SparkSession, look: Look, suspects: DataFrame, grace_s: float, repair: bool
+) -> tuple[DataFrame, int]:
+    """The stale ones, and how many were until they were repaired."""
+    if suspects.isEmpty():
+        return suspects, 0
+    stale = _after(spark, look, suspects, grace_s)
+    if not repair or stale.isEmpty():
+        return stale, 0
+    look.recheck()
+    left = _after(spark, look, stale, grace_s)
+    return left, stale.count() - left.count()
+
+
+def _after(spark: SparkSession, look: Look, suspects: DataFrame, grace_s: float) -> DataFrame:
+    time.sleep(grace_s)
+    with look.state() as state:
+        online = _clients(spark, look.online())
+        found = still_due(suspects, state.table(spark, "registrations"), online).persist()
+        found.count()  # now, while the state is there to be read
+        return found
+
+
+def _report(by_object: DataFrame, stale: DataFrame, repaired: int) -> Audit:
+    totals = {
+        row.state: row
+        for row in by_object.groupBy("state")
+        .agg(F.sum("count").alias("total"), F.min("since").alias("since"))
+        .collect()
+    }
+    states = {state: int(totals[state].total) if state in totals else 0 for state in STATES}
+    states[STALE] = stale.count()
+    states[PENDING] -= states[STALE]
+    return Audit(
+        sum(states.values()),
+        by_object.select("object").distinct().count(),
+        states,
+        totals[PENDING].since if PENDING in totals else None,
+        [Worst(*row) for row in worst(by_object, _SHOWN).collect()],
+        [(row.object, row.client.hex()) for row in stale.limit(_SHOWN).collect()],
+        repaired,
+    )

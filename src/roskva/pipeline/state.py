@@ -1,0 +1,305 @@
+"""`roskva-state`: what the stores of a node hold, as tables for Spark.
+
+    spark.dataSource.register(StateSource)
+    spark.read.format("roskva-state").option("table", "objects").load("/mnt/backups/monday")
+
+A path is a backup, or a data directory. A node that runs changes its stores all the time, so of a
+data directory the *checkpoint* is read whose name is given as an option; `roskva job` makes one and
+removes it afterwards.
+
+    table           one row per
+    clients         client: when it was created and last seen, how many registrations it has
+    registrations   registration: what the client acked, in which epoch
+    objects         object: its version, its mark, and the shard's epoch that the version is of
+    shards          shard: its epoch, and its marker in the feed
+    tail            object that was updated after the marker: what the store does not have yet
+
+Rows lie evenly over the key space, so each store is read as `parts` ranges of it, in parallel.
+Columns that have nothing to say are null; so is a version that is not known.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from roskva.core.coalesce import coalesce
+from roskva.disk import RealDisk
+from roskva.errors import BadInput
+from roskva.feed.base import Batch, Marker
+from roskva.feed.reader import LogReader
+from roskva.model import NO_EPOCH, NO_VERSION, Update
+from roskva.store import rows
+from roskva.store.base import Row
+from roskva.store.rocksdb import RocksStore
+
+FORMAT: Final = "roskva-state"
+DEFAULT_PARTS: Final = 4
+_BATCH_ROWS: Final = 16_384
+
+_Stored = tuple[bytes, Row]
+_Values = tuple[Any, ...]
+
+
+class Place(NamedTuple):
+    """A shard, as it is to be read."""
+
+    shard: int
+    store: Path
+    feed: Path
+
+
+class Table(NamedTuple):
+    schema: StructType
+    kind: bytes
+    """Of the rows it is read from: how their keys begin."""
+    values: Callable[[Place, bytes, Row], Iterator[_Values]]
+    """Of one row in the store of a shard."""
+
+
+def _schema(*fields: tuple[str, Any, bool]) -> StructType:
+    return StructType([StructField(*field) for field in fields])
+
+
+def _clients(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+    client = rows.stored_client(cells)
+    yield (
+        place.shard,
+        rows.client_of(key),
+        client.application,
+        client.created_at,
+        client.seen_at,
+        client.session,
+        len(client.registered),
+    )
+
+
+def _registrations(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+    client, id = rows.stored_client(cells), rows.client_of(key)
+    created = client.created_at is not None
+    for cell in client.registered:
+        acked = None if cell.acked == NO_VERSION else cell.acked
+        epoch = None if cell.epoch == NO_EPOCH else cell.epoch
+        yield place.shard, id, created, client.seen_at, cell.object, acked, epoch
+
+
+def _objects(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+    row, name = rows.stored_object(cells), rows.object_of(key)
+    if row.version == NO_VERSION:
+        yield place.shard, name, None, row.mark, None, None, None, None
+    else:
+        epoch = None if row.epoch == NO_EPOCH else row.epoch
+        yield (
+            place.shard,
+            name,
+            row.version,
+            row.mark,
+            epoch,
+            row.source,
+            row.payload,
+            row.published_at,
+        )
+
+
+def _tail(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+    """What cannot be read any more is left out: the matcher will say so, with a new epoch."""
+    row = rows.shard_row(cells)
+    if row is None or not place.feed.is_dir():
+        return
+    kept: list[tuple[int, Update]] = []
+    reader, after = LogReader(RealDisk(), str(place.feed)), Marker(row.lineage, row.applied)
+    while isinstance(read := reader.read(after), Batch):
+        kept = coalesce([*kept, *read.entries()])
+        after = Marker(row.lineage, read.last)
+    marks = {update.object: update.version for _, update in kept if update.reset}
+    newest = {update.object: update for _, update in kept if not update.reset}
+    for name in marks | newest:
+        update, mark = newest.get(name), marks.get(name)
+        if update is None:
+            yield place.shard, name, None, mark, None
+        else:
+            yield place.shard, name, update.version, mark, update.published_at
+
+
+def _shards(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+    row = rows.shard_row(cells)
+    if row is not None:
+        yield place.shard, row.epoch, row.lineage, row.applied, rows.boot_of(cells)
+
+
+_SHARD: Final = ("shard", IntegerType(), False)
+
+TABLES: Final = {
+    "clients": Table(
+        _schema(
+            _SHARD,
+            ("client", BinaryType(), False),
+            ("application", StringType(), True),
+            ("created_at", TimestampType(), True),
+            ("seen_at", TimestampType(), True),
+            ("session", LongType(), False),
+            ("registrations", IntegerType(), False),
+        ),
+        rows.CLIENT,
+        _clients,
+    ),
+    "registrations": Table(
+        _schema(
+            _SHARD,
+            ("client", BinaryType(), False),
+            ("created", BooleanType(), False),
+            ("seen_at", TimestampType(), True),
+            ("object", StringType(), False),
+            ("acked", LongType(), True),
+            ("epoch", LongType(), True),
+        ),
+        rows.CLIENT,
+        _registrations,
+    ),
+    "objects": Table(
+        _schema(
+            _SHARD,
+            ("object", StringType(), False),
+            ("version", LongType(), True),
+            ("mark", IntegerType(), False),
+            ("epoch", LongType(), True),
+            ("source", StringType(), True),
+            ("payload", BinaryType(), True),
+            ("published_at", TimestampType(), True),
+        ),
+        rows.OBJECT,
+        _objects,
+    ),
+    "shards": Table(
+        _schema(
+            _SHARD,
+            ("epoch", LongType(), False),
+            ("lineage", LongType(), False),
+            ("applied", LongType(), False),
+            ("boot", LongType(), False),
+        ),
+        rows.SHARD_ROW,
+        _shards,
+    ),
+    "tail": Table(
+        _schema(
+            _SHARD,
+            ("object", StringType(), False),
+            ("version", LongType(), True),
+            ("mark", IntegerType(), True),
+            ("published_at", TimestampType(), True),
+        ),
+        rows.SHARD_ROW,
+        _tail,
+    ),
+}
+
+
+class State(NamedTuple):
+    """Where to read: a backup, or a checkpoint of this name in a data directory."""
+
+    path: Path
+    checkpoint: str | None = None
+
+    def shards(self) -> list[Place]:
+        below = f"checkpoints/{self.checkpoint}" if self.checkpoint else "store"
+        return [
+            Place(int(path.name[len("shard-") :]), path / below, path / "feed")
+            for path in sorted(self.path.glob("shard-*"))
+        ]
+
+    def table(self, spark: SparkSession, name: str, parts: int = DEFAULT_PARTS) -> DataFrame:
+        spark.dataSource.register(StateSource)
+        reader = spark.read.format(FORMAT).option("table", name).option("parts", parts)
+        if self.checkpoint:
+            reader = reader.option("checkpoint", self.checkpoint)
+        return reader.load(str(self.path))
+
+
+class _Range(InputPartition):
+    """Of one shard's store."""
+
+    def __init__(self, place: Place, start: bytes, end: bytes) -> None:
+        self.place = place
+        self.start = start
+        self.end = end
+
+
+class StateSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return self._table().schema
+
+    def reader(self, schema: StructType) -> "StateReader":
+        options = self.options
+        if "path" not in options:
+            raise BadInput(f"{FORMAT} needs a path: .load('/mnt/backups/monday')")
+        state = State(Path(options["path"]), options.get("checkpoint"))
+        return StateReader(self._table(), state, int(options.get("parts", DEFAULT_PARTS)))
+
+    def _table(self) -> Table:
+        name = self.options.get("table", "")
+        if name not in TABLES:
+            raise BadInput(f"{FORMAT}: option 'table' is one of {', '.join(TABLES)}; got '{name}'")
+        return TABLES[name]
+
+
+class StateReader(DataSourceReader):
+    def __init__(self, table: Table, state: State, parts: int) -> None:
+        self._table = table
+        self._state = state
+        self._parts = parts
+
+    def partitions(self) -> Sequence[InputPartition]:
+        shards = self._state.shards()
+        if not shards:
+            raise BadInput(f"{self._state.path} is no data directory and no backup of one")
+        missing = [place.store for place in shards if not place.store.is_dir()]
+        if missing:
+            raise BadInput(f"{missing[0]} is not there, or not any more")
+        kind = self._table.kind
+        cuts = [(kind, kind + b"\0")] if kind == rows.SHARD_ROW else rows.ranges(kind, self._parts)
+        return [_Range(place, *cut) for place in shards for cut in cuts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Range)
+        schema = to_arrow_schema(self._table.schema, timezone="UTC")
+        store = RocksStore(partition.place.store, read_only=True)
+        try:
+            values = (
+                value
+                for key, cells in store.scan(partition.start, partition.end)
+                for value in self._table.values(partition.place, key, cells)
+            )
+            while batch := list(islice(values, _BATCH_ROWS)):
+                columns = zip(*batch, strict=True)
+                arrays = [
+                    _array(column, field) for column, field in zip(columns, schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        finally:
+            store.close()
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    if pa.types.is_timestamp(field.type):
+        return pa.array(values, pa.int64()).cast(field.type)
+    return pa.array(values, field.type)
