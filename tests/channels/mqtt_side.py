@@ -12,7 +12,7 @@ from roskva.channels.mqtt.codes import V3, V5
 from roskva.channels.mqtt.connection import MqttConnection
 from roskva.channels.mqtt.fields import Reader, binary, string, u16, varint
 from roskva.channels.mqtt.properties import Properties
-from roskva.core.effects import Event
+from roskva.core.effects import Acked, Event
 from roskva.errors import RoskvaError
 from roskva.model import Key, Update
 from roskva.wire.messages import (
@@ -189,6 +189,8 @@ class RecordingFront:
     def __init__(self, assigned: bool = False) -> None:
         self.assigned = assigned
         self.events: list[Event] = []
+        self.order: list[str] = []
+        """Of events and messages, by the names of their types."""
         self.messages: list[ClientMessage] = []
         self.published: list[Update] = []
         self.results: list[int | RoskvaError] = []
@@ -202,10 +204,12 @@ class RecordingFront:
 
     def step(self, event: Event) -> None:
         self.events.append(event)
+        self.order.append(type(event).__name__)
 
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
         assert isinstance(message, ClientMessage)
         self.messages.append(message)
+        self.order.append(type(message).__name__)
 
     def identify(self, app: str | None, user: str | None, secret: bytes | None) -> Principal:
         self.identified.append((app, user, secret))
@@ -258,6 +262,7 @@ class Side:
     def receive(self, *packets: bytes) -> None:
         for data in packets:
             self.conn.data_received(data)
+        self.mqtt.take_pubacks()  # as at the end of a turn of the loop
 
     def taken(self) -> list[bytes]:
         """What was sent to the client since it was last asked."""
@@ -312,3 +317,8 @@ class Side:
 
     def events(self, kind: type) -> list[Any]:
         return [event for event in self.front.events if isinstance(event, kind)]
+
+    def acked(self) -> list[tuple[Key, int, int]]:
+        """By this client: object, version, epoch."""
+        acks = [ack for event in self.events(Acked) for ack in event.acks]
+        return [(key, version, epoch) for conn, key, version, epoch in acks if conn is self.conn]

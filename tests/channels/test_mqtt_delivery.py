@@ -2,12 +2,12 @@
 
 import pytest
 from tests.channels import mqtt_side as side
-from tests.channels.mqtt_side import EPOCH, RecordingFront, Side, X, Y, in_a_loop
+from tests.channels.mqtt_side import EPOCH, RecordingFront, Side, X, Y, in_a_loop, until
 
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
-from roskva.core.effects import Acked, Drained, Lagging
+from roskva.core.effects import Acked, Closed, Drained, Lagging
 from roskva.model import NO_VERSION
 from roskva.wire.messages import Notification, Operation, Status
 
@@ -185,7 +185,7 @@ async def test_unknown_is_a_question_mark(version: int) -> None:
     (told,) = one.told()
     assert told == (X, b"?")
     one.receive(side.puback(told.id))
-    assert one.events(Acked) == [Acked(one.conn, X, NO_VERSION, EPOCH)]
+    assert one.acked() == [(X, NO_VERSION, EPOCH)]
 
 
 @both_versions
@@ -226,7 +226,7 @@ async def test_c83_a_puback_acks_what_was_sent_under_its_id(version: int) -> Non
     x, y = one.told()
     assert x.id != y.id
     one.receive(side.puback(y.id), side.puback(x.id), side.puback(x.id))
-    assert one.events(Acked) == [Acked(one.conn, Y, 7, EPOCH), Acked(one.conn, X, 1, EPOCH)]
+    assert one.acked() == [(Y, 7, EPOCH), (X, 1, EPOCH)]
 
 
 @in_a_loop
@@ -241,11 +241,11 @@ async def test_several_pubacks_in_one_piece_and_one_in_several() -> None:
     one.receive(side.puback(ids[0]) + side.puback(ids[1]))
     last = side.puback(ids[2])
     one.receive(last[:1], last[1:3], last[3:])
-    assert [event.version for event in one.events(Acked)] == [1, 1, 2]
+    assert [version for _, version, _ in one.acked()] == [1, 1, 2]
 
 
 @in_a_loop
-async def test_of_many_acks_at_once_the_core_hears_the_last_of_each_object() -> None:
+async def test_many_acks_at_once_are_one_step_of_the_core() -> None:
     one = Side(max_in_flight=4)
     one.open()
     one.subscribe((X, 1), (Y, 1))
@@ -255,8 +255,49 @@ async def test_of_many_acks_at_once_the_core_hears_the_last_of_each_object() -> 
     one.broadcast(X, 3)
     assert one.events(Lagging) == [Lagging(one.conn, 5)]
     one.receive(b"".join(side.puback(told.id) for told in one.told()))
-    assert one.events(Acked) == [Acked(one.conn, X, 2, EPOCH), Acked(one.conn, Y, 2, EPOCH)]
-    assert one.events(Drained) == [Drained(one.conn)]
+    assert len(one.events(Acked)) == 1
+    assert one.acked() == [(X, 1, EPOCH), (Y, 1, EPOCH), (X, 2, EPOCH), (Y, 2, EPOCH)]
+    assert isinstance(one.front.events[-1], Drained)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+@in_a_loop
+async def test_acks_reach_the_core_before_what_the_client_said_after_them(pieces: int) -> None:
+    one = Side()
+    one.open()
+    one.subscribe((X, 1))
+    one.broadcast(X, 1)
+    (told,) = one.told()
+    one.front.order.clear()
+    said = [side.puback(told.id), side.subscribe(V3, 2, (X, 1))]
+    for data in said if pieces == 2 else [b"".join(said)]:
+        one.conn.data_received(data)
+    assert one.acked() == [(X, 1, EPOCH)]
+    assert one.front.order == ["Acked", "ClientMessage"]
+
+
+@in_a_loop
+async def test_acks_reach_the_core_although_the_connection_ends_at_once() -> None:
+    one = Side()
+    one.open()
+    one.subscribe((X, 1))
+    one.broadcast(X, 1)
+    (told,) = one.told()
+    one.conn.data_received(side.puback(told.id))
+    one.lose()
+    assert [type(event) for event in one.front.events[-2:]] == [Acked, Closed]
+
+
+@in_a_loop
+async def test_acks_are_taken_at_the_end_of_the_turn() -> None:
+    one = Side()
+    one.open()
+    one.subscribe((X, 1))
+    one.broadcast(X, 1)
+    (told,) = one.told()
+    one.conn.data_received(side.puback(told.id))
+    assert one.acked() == []
+    await until(one.acked)
 
 
 @in_a_loop
@@ -267,7 +308,7 @@ async def test_pubacks_among_other_packets_are_found() -> None:
     one.broadcast(X, 1)
     (told,) = one.told()
     one.receive(side.puback(999) + side.PINGREQ + side.PINGREQ + side.puback(told.id))
-    assert one.events(Acked) == [Acked(one.conn, X, 1, EPOCH)]
+    assert one.acked() == [(X, 1, EPOCH)]
     assert one.taken() == [b"\xd0\x00"] * 2
 
 
@@ -279,7 +320,7 @@ async def test_mqtt_5_may_ack_with_a_reason() -> None:
     one.broadcast(X, 1)
     (told,) = one.told()
     one.receive(side.packet(0x40, told.id.to_bytes(2) + b"\x83\0"))
-    assert one.events(Acked) == [Acked(one.conn, X, 1, EPOCH)]
+    assert one.acked() == [(X, 1, EPOCH)]
 
 
 @in_a_loop
@@ -323,7 +364,7 @@ async def test_c84_qos_0_is_never_acked_and_sent_once_per_connection() -> None:
     one.broadcast(X, 2)
     one.notify(X, 2)
     assert one.told() == [(X, b"2")]
-    assert one.events(Acked) == []
+    assert one.acked() == []
     again = Side()
     again.open()
     again.receive(side.subscribe(V3, 1, (X, 0)))
@@ -345,9 +386,9 @@ async def test_subscribing_again_sends_again_and_voids_the_acks_of_before() -> N
     assert second.retain == 1
     assert second.id != first.id
     one.receive(side.puback(first.id))
-    assert one.events(Acked) == [], "it would hide that the version was asked for again"
+    assert one.acked() == [], "it would hide that the version was asked for again"
     one.receive(side.puback(second.id))
-    assert one.events(Acked) == [Acked(one.conn, X, 1, EPOCH)]
+    assert one.acked() == [(X, 1, EPOCH)]
 
 
 RETAIN_IF_NEW, NO_RETAINED = 0x10, 0x20
@@ -371,7 +412,7 @@ async def test_retain_handling_2_sends_nothing_but_what_is_new(qos: int) -> None
     one.receive(side.subscribe(V5, 1, (X, qos | NO_RETAINED)))
     one.notify(X, 1)
     assert one.told() == []
-    assert one.events(Acked) == ([Acked(one.conn, X, 1, EPOCH)] if qos else [])
+    assert one.acked() == ([(X, 1, EPOCH)] if qos else [])
     one.confirm(X)
     one.broadcast(X, 2)
     assert one.told() == [(X, b"2")]
@@ -401,7 +442,7 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
     assert third == (X, b"1")
     assert third.id != first.id
     sides[2].receive(side.puback(third.id), side.puback(first.id))
-    assert [e.object for e in front.events if isinstance(e, Acked)] == [X, Y]
+    assert [key for key, _, _ in sides[2].acked()] == [X, Y]
 
 
 # Lagging.

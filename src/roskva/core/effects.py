@@ -248,15 +248,13 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Acked(msgspec.Struct, frozen=True, gc=False):
-    """A notification reached the client, over a channel that has no messages of ours (MQTT).
+    """Notifications reached their clients, over a channel that has no messages of ours (MQTT).
 
-    The same as an `Ack` in a message, for the busiest path there is. Version −1: unknown.
+    The same as `Ack`s in messages, for the busiest path there is: many clients in one step.
     """
 
-    conn: Handle
-    object: Key
-    version: int
-    epoch: int
+    acks: "Sequence[tuple[Handle, Key, int, int]]"
+    """Connection, object, version (−1: unknown), epoch."""
 
 
 class Closed(msgspec.Struct, frozen=True):

@@ -362,10 +362,11 @@ class Registrar:
             self._disagree(session, message)
 
     def _acked(self, event: Acked) -> None:
-        session = self.conns.get(event.conn)
-        if session is not None and session.phase is Phase.OPEN:
-            session.heard_at = self.now
-            self._ack(session, event.object, event.version, event.epoch)
+        for conn, key, version, epoch in event.acks:
+            session = self.conns.get(conn)
+            if session is not None and session.phase is Phase.OPEN:
+                session.heard_at = self.now
+                self._ack(session, key, version, epoch)
 
     def _ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
         acked = session.registered.get(key)

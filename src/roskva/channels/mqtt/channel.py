@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from roskva.channels.base import Front
 from roskva.channels.mqtt.connection import MqttConnection
-from roskva.channels.mqtt.delivery import Notices
+from roskva.channels.mqtt.delivery import Delivery, Notices
 from roskva.channels.mqtt.limits import MqttLimits
+from roskva.core.effects import Acked, Handle
+from roskva.model import Key
 
 _TURN_S: Final = 1.0
 _VISITS_AT_ONCE: Final = 500
@@ -34,12 +36,37 @@ class MqttChannel:
         self.turn = 0
         self.counters: Counter[str] = Counter()
         self._visits: dict[int, dict[MqttConnection, None]] = {}
+        self._pubacks: list[tuple[Delivery, int]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
 
     def __call__(self) -> MqttConnection:
         return MqttConnection(self)
+
+    # Acks: all that arrive in one turn of the loop are one step of the core.
+
+    def puback(self, delivery: Delivery, id: int) -> None:
+        if not self._pubacks:
+            asyncio.get_running_loop().call_soon(self.take_pubacks)
+        self._pubacks.append((delivery, id))
+
+    def take_pubacks(self) -> None:
+        if not self._pubacks:
+            return
+        pubacks, self._pubacks = self._pubacks, []
+        acks: list[tuple[Handle, Key, int, int]] = []
+        full: dict[Delivery, None] = {}
+        for delivery, id in pubacks:
+            sent = delivery.ids.acked(id)
+            if sent is not None:
+                acks.append((delivery.conn, *sent))
+            if delivery.full:
+                full[delivery] = None
+        if acks:
+            self.front.step(Acked(acks))
+        for delivery in full:
+            delivery.go_on()
 
     # Time.
 

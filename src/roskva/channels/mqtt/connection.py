@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, cast
 
 from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES, NOBODY, Connection, Frame
-from roskva.channels.mqtt import codes, encode, properties
+from roskva.channels.mqtt import codes, encode, greeting, properties
 from roskva.channels.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
 from roskva.channels.mqtt.decode import (
     Connect,
@@ -33,14 +33,6 @@ from roskva.channels.mqtt.decode import (
     pubacks,
 )
 from roskva.channels.mqtt.delivery import Delivery
-from roskva.channels.mqtt.greeting import (
-    NO_LIMIT,
-    Terms,
-    connack_properties,
-    identify,
-    row_id,
-    terms_of,
-)
 from roskva.channels.mqtt.limits import FOR_PUBLISHES, FOR_REQUESTS, FOR_SESSION, FOR_UNREAD
 from roskva.channels.mqtt.publishing import Publishing
 from roskva.channels.mqtt.requests import Requests
@@ -94,7 +86,7 @@ class MqttConnection(asyncio.Protocol, Connection):
         self._decoder = Decoder(self.limits.max_packet_bytes)
         self._connect: Connect | None = None
         """Until it is answered."""
-        self._terms: Terms | None = None
+        self._terms: greeting.Terms | None = None
         self._will: Will | None = None
         self._row = b""
         """The client's id in the core, once it is attached."""
@@ -127,12 +119,14 @@ class MqttConnection(asyncio.Protocol, Connection):
         delivery = self._delivery
         if delivery is not None and self._quick and data[0] == _PUBACK:
             if len(data) == 4 and data[1] == 2:
-                delivery.acked(data[2] << 8 | data[3])
+                self.mqtt.puback(delivery, data[2] << 8 | data[3])
                 return
             ids = pubacks(data)
             if ids is not None:
-                delivery.acked_all(ids)
+                for id in ids:
+                    self.mqtt.puback(delivery, id)
                 return
+        self.mqtt.take_pubacks()  # they came before
         self._decoder.feed(data)
         self._take_packets()
 
@@ -146,6 +140,7 @@ class MqttConnection(asyncio.Protocol, Connection):
             self.release(FOR_UNREAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.mqtt.take_pubacks()
         self._end()
         self.mqtt.forget(self)
         if self._row:
@@ -165,7 +160,7 @@ class MqttConnection(asyncio.Protocol, Connection):
                 self._check_presence()
 
     def _check_presence(self) -> None:
-        patience = self._terms.patience_s if self._terms is not None else NO_LIMIT
+        patience = self._terms.patience_s if self._terms is not None else greeting.NO_LIMIT
         silent = self.mqtt.turn - self._heard_in
         if silent > patience and not self._held & FOR_PUBLISHES:
             self.mqtt.counters["keep_alive_timeouts"] += 1
@@ -234,7 +229,8 @@ class MqttConnection(asyncio.Protocol, Connection):
         assert self._delivery is not None, "nothing is taken while the session is being opened"
         match packet:
             case PubAck(id=id):
-                self._delivery.acked(id)
+                self.mqtt.puback(self._delivery, id)
+                self.mqtt.take_pubacks()
             case Publish():
                 self._publishes().receive(packet)
             case PubRel():
@@ -298,21 +294,23 @@ class MqttConnection(asyncio.Protocol, Connection):
     def _greet(self, connect: Connect) -> None:
         self.version = connect.version
         self._phase = Phase.OPENING
-        found = identify(connect, self.front)
+        found = greeting.identify(connect, self.front)
         if isinstance(found, Reason):
             self.mqtt.counters["refused"] += 1
             self.hang_up(found)
             return
-        terms = terms_of(connect, self.limits)
+        terms = greeting.terms_of(connect, self.limits)
         self.principal, self._terms, self._connect = found, terms, connect
         self._will = connect.will
         if self.version == V5:
             self._encode = self.mqtt.encode_v5
-        if terms.patience_s == NO_LIMIT:  # then the network has to notice that nobody is there
+        if (
+            terms.patience_s == greeting.NO_LIMIT
+        ):  # then the network has to notice that nobody is there
             peer = self.transport.get_extra_info("socket")
             if peer is not None:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._row = row_id(found, terms.client)
+        self._row = greeting.row_id(found, terms.client)
         self.mqtt.client_is_back(self._row, terms.resume)
         self.hold(FOR_SESSION)
         application = terms.client if len(terms.client.encode()) <= MAX_SOURCE_BYTES else ""
@@ -326,7 +324,7 @@ class MqttConnection(asyncio.Protocol, Connection):
         resumed = message.digest is not None and message.digest.count > 0
         self._delivery = Delivery(self, terms.receive_maximum, terms.max_packet, resumed)
         self._phase, self._connect = Phase.OPEN, None
-        said = connack_properties(connect, terms, self.limits)
+        said = greeting.connack_properties(connect, terms, self.limits)
         self.answer(encode.connack(self.version, Reason.SUCCESS, resumed, said))
         self.mqtt.visit_later(self, min(terms.patience_s + 1, _SIGN_OF_LIFE_S))
         self.release(FOR_SESSION)

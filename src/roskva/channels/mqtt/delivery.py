@@ -97,14 +97,14 @@ def _properties(notification: Notification) -> bytes:
 
 class Delivery:
     __slots__ = (
-        *("_awaited", "_congested", "_conn", "_full", "_max_packet", "_resumed", "_since"),
-        *("_step", "_told", "_write", "granted", "ids"),
+        *("_awaited", "_congested", "_max_packet", "_resumed", "_since"),
+        *("_step", "_told", "_write", "conn", "full", "granted", "ids"),
     )
 
     def __init__(
         self, conn: "MqttConnection", receive_maximum: int, max_packet: int, resumed: bool
     ) -> None:
-        self._conn = conn
+        self.conn = conn
         self._step = conn.front.step
         self._write = conn.transport.write
         self._max_packet = max_packet
@@ -117,7 +117,7 @@ class Delivery:
         """The last that was sent under QoS 0."""
         self._awaited: dict[Key, bool] = {}
         """Subscriptions to be answered with the current version, or without sending it."""
-        self._full = False
+        self.full = False
         self._congested = False
         self._since: int | None = None
         """The first step that the core was told this connection was left out of."""
@@ -209,53 +209,35 @@ class Delivery:
     def _pass_over(self, notice: Notice) -> None:
         """The client asked not to be sent what there was before it subscribed."""
         if self.granted.get(notice.key) == _AT_LEAST_ONCE:
-            self._step(Acked(self._conn, *notice.sent))
+            self._step(Acked([(self.conn, *notice.sent)]))
         else:
             self._told[notice.key] = notice.sent
 
-    def acked(self, id: int) -> None:
-        sent = self.ids.acked(id)
-        if sent is not None:
-            self._step(Acked(self._conn, sent[0], sent[1], sent[2]))
-        if self._full:
-            self._go_on()
-
-    def acked_all(self, ids: list[int]) -> None:
-        """Of each object the last is enough: an ack that is lost only repeats a notification."""
-        last: dict[Key, Sent] = {}
-        for id in ids:
-            sent = self.ids.acked(id)
-            if sent is not None:
-                last[sent[0]] = sent
-        for sent in last.values():
-            self._step(Acked(self._conn, *sent))
-        if self._full:
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if len(self.ids.in_flight) <= self.ids.receive_maximum // 2:
-            self._full = False
+    def go_on(self) -> None:
+        """After acks: is there room enough again?"""
+        if self.full and len(self.ids.in_flight) <= self.ids.receive_maximum // 2:
+            self.full = False
             self._say_drained()
 
     # Lagging.
 
     def _leave_out(self, step: int) -> None:
-        self._full = self.ids.full()
+        self.full = self.ids.full()
         if self._since is None or step < self._since:
             self._since = step
-            self._step(Lagging(self._conn, step))
+            self._step(Lagging(self.conn, step))
 
     def pause(self) -> None:
         """The socket does not drain; what was written still goes out."""
         self._congested = True
-        if not self._full:
-            self._step(Lagging(self._conn))
+        if not self.full:
+            self._step(Lagging(self.conn))
 
     def resume(self) -> None:
         self._congested = False
         self._say_drained()
 
     def _say_drained(self) -> None:
-        if not self._full and not self._congested:
+        if not self.full and not self._congested:
             self._since = None
-            self._step(Drained(self._conn))
+            self._step(Drained(self.conn))
