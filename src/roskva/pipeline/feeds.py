@@ -8,6 +8,7 @@ which is what `startingOffsets` of the source takes, too (lineages may be left o
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +78,12 @@ class Feeds:
             reader = self._readers[shard]
             found[shard] = Marker(reader.lineage, reader.start() - 1)
         return found
+
+
+@cache
+def feeds_at(data: str) -> Feeds:
+    """Of this process and its one thread: what is mapped stays, and reading on costs a frame."""
+    return Feeds(data)
 
 
 def offsets_of(markers: Mapping[int, Marker]) -> Offsets:

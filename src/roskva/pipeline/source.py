@@ -9,7 +9,7 @@ polling it. A range that cannot be read any more ends the query, as in Spark's o
 `failOnDataLoss` is false.
 
 A reader is copied into other processes, so it holds nothing open; what the processes keep from one
-micro-batch to the next is in `_feeds`.
+micro-batch to the next is in `feeds_at`.
 """
 
 import logging
@@ -46,7 +46,7 @@ from pyspark.sql.types import (
 
 from roskva.errors import BadInput, Damaged
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
-from roskva.pipeline.feeds import Feeds, Offsets, markers_of, offsets_of, shard_count
+from roskva.pipeline.feeds import Feeds, Offsets, feeds_at, markers_of, offsets_of, shard_count
 from roskva.pipeline.options import EARLIEST, LATEST, Options, Where
 
 NAME: Final = "roskva-feed"
@@ -128,7 +128,7 @@ class FeedReader(DataSourceReader):
             raise BadInput("a batch from the latest, or to the earliest, offset has no updates")
 
     def partitions(self) -> Sequence[InputPartition]:
-        feeds = _feeds(self._path)
+        feeds = feeds_at(self._path)
         starts, ends = _resolved(self._starting, feeds), _resolved(self._ending, feeds)
         return _ranges(starts, ends, feeds, self._strict)
 
@@ -145,16 +145,16 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[int, Marker] | None = None
 
     def initialOffset(self) -> Offsets:
-        return offsets_of(_resolved(self._starting, _feeds(self._path)))
+        return offsets_of(_resolved(self._starting, feeds_at(self._path)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = _feeds(self._path).ends()
+        self._target = feeds_at(self._path).ends()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
-        feeds = _feeds(self._path)
+        feeds = feeds_at(self._path)
         starts = markers_of(start)
         ends = await_growth(feeds, starts) if self._target is None else self._target
         if isinstance(limit, ReadMaxRows):
@@ -162,10 +162,10 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_of(not_before(starts, ends))
 
     def reportLatestOffset(self) -> Offsets:
-        return offsets_of(_feeds(self._path).ends())
+        return offsets_of(feeds_at(self._path).ends())
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return _ranges(markers_of(start), markers_of(end), _feeds(self._path), self._strict)
+        return _ranges(markers_of(start), markers_of(end), feeds_at(self._path), self._strict)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._path, partition, self._strict)
@@ -175,12 +175,6 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         pass
-
-
-@cache
-def _feeds(path: str) -> Feeds:
-    """Of this process. It stays, and with it what is mapped: reading on costs a frame."""
-    return Feeds(path)
 
 
 def _resolved(where: Where, feeds: Feeds) -> dict[int, Marker]:
@@ -300,7 +294,7 @@ def _read(path: str, partition: InputPartition, strict: bool) -> Iterator[pa.Rec
         return  # Spark's own, in place of none
     gathered: list[pa.RecordBatch] = []
     rows = 0
-    for batch in batches(_feeds(path), partition, strict):
+    for batch in batches(feeds_at(path), partition, strict):
         gathered.append(_with_place(partition.shard, batch))
         rows += batch.rows.num_rows
         if rows >= ROWS:

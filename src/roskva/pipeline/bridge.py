@@ -1,0 +1,142 @@
+"""The bridge: certain delivery. Everything in the feed reaches its matcher, whoever was down.
+
+One streaming query, stateless and without a shuffle, from the feed (`bridging.py`) to the matchers
+(`sink.py`). It goes on whatever becomes of a single matcher. When one is back and lacks more than
+the query makes up for in passing, the gap is closed beside it, by a batch read of the feed.
+
+Nothing depends on the checkpoint: what is delivered begins where the matchers stand. It only says
+where the query need not look again.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from roskva.feed.base import Batch, Marker
+from roskva.pipeline.bridging import BRIDGED, NAME, BridgeSource
+from roskva.pipeline.feeds import Feeds
+from roskva.pipeline.matchers import Entry, Matchers, Range, matchers_at
+from roskva.pipeline.sink import Delivery, update_of
+
+_PATIENCE_MS: Final = 30
+"""For the fast path, where there is one."""
+_GAP_S: Final = 3.0
+"""A matcher that has not moved for so long, with updates before it, has a gap."""
+_log = logging.getLogger(__name__)
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """What the feed has and a matcher has not."""
+
+    updates: int
+    seconds: float
+    """Since the oldest of them was appended."""
+
+
+class Bridge:
+    def __init__(
+        self, spark: SparkSession, data: Path, checkpoint: Path, *, fast_path: bool
+    ) -> None:
+        """`fast_path`: whether all apps use it; if not, the bridge has no time to lose."""
+        self._spark = spark
+        self._data = str(data)
+        self._checkpoint = checkpoint
+        self._patience_ms = _PATIENCE_MS if fast_path else 0
+        self._feeds = Feeds(self._data)
+        self._matchers = Matchers(self._data)
+        self._stood: dict[int, tuple[int, float]] = {}
+        self.gaps_closed = 0
+        spark.dataSource.register(BridgeSource)
+
+    def start(self) -> StreamingQuery:
+        rows = (
+            self._spark.readStream.format(NAME)
+            .option("path", self._data)
+            .option("patienceMs", self._patience_ms)
+            .option("warmPartitions", self._spark.sparkContext.defaultParallelism)
+            .load()
+        )
+        return (
+            rows.writeStream.queryName("bridge")
+            .foreach(Delivery(self._data))
+            .option("checkpointLocation", str(self._checkpoint))
+            # An update may come twice, so the query need not wait for its own log.
+            .option("asyncProgressTrackingEnabled", "true")
+            .option("asyncProgressTrackingCheckpointIntervalMs", "1000")
+            .start()
+        )
+
+    def lags(self) -> dict[int, Lag]:
+        """Of the matchers that answer and are behind."""
+        found = {}
+        now = time.time()
+        ends = self._feeds.ends()
+        for shard, at in self._matchers.positions(ends).items():
+            reader = self._feeds.reader(shard)
+            if reader is None or at.lineage != reader.lineage or at.offset >= ends[shard].offset:
+                continue
+            oldest = reader.read(Marker(at.lineage, at.offset), max_rows=1)
+            since = oldest.appended_at / 1e6 if isinstance(oldest, Batch) else now
+            found[shard] = Lag(reader.count(at.offset), max(0.0, now - since))
+        return found
+
+    def gaps(self, lags: dict[int, Lag]) -> list[int]:
+        """Shards whose matcher stands still although there are updates before it."""
+        now = time.monotonic()
+        positions = self._matchers.positions(lags)
+        found = []
+        for shard, at in positions.items():
+            offset, since = self._stood.get(shard, (-1, now))
+            if offset != at.offset:
+                self._stood[shard] = at.offset, now
+            elif now - since > _GAP_S:
+                found.append(shard)
+        for shard in self._stood.keys() - positions.keys():
+            del self._stood[shard]
+        return found
+
+    def close_gaps(self) -> int:
+        """By batches of the feed, until nothing is missing that can be had; how many it took."""
+        batches = 0
+        while True:
+            rows = self._spark.read.format(NAME).option("path", self._data).load()
+            taken = rows.mapInArrow(_delivering(self._data), "shard int, offset long").collect()
+            if not taken:
+                return batches
+            batches += 1
+            self.gaps_closed += 1
+            for shard, offset in taken:
+                _log.info("shard %d: closed a gap up to %d", shard, offset)
+
+
+def _delivering(data: str) -> Any:
+    columns = BRIDGED.names
+
+    def deliver(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        offered: Range | None = None
+        entries: list[Entry] = []
+        for batch in batches:
+            for shard, lineage, first, last, offset, *update in zip(
+                *(batch[name].to_pylist() for name in columns), strict=True
+            ):
+                offered = Range(shard, lineage, first, last)
+                entries.append((offset, update_of(*update)))
+        if offered is None:
+            return
+        taken = matchers_at(data).deliver(offered, entries)
+        if taken is not None and taken.offset >= offered.last:
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "shard": pa.array([offered.shard], pa.int32()),
+                    "offset": pa.array([taken.offset], pa.int64()),
+                }
+            )
+
+    return deliver

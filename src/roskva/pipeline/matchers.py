@@ -1,0 +1,220 @@
+"""The matchers of a node as the bridge sees them: where each stands, and handing it a range.
+
+A node says in its data directory which process owns which shard and where it listens. One that does
+not answer is left alone for a moment, and longer each time: a matcher that is down or hangs must
+not hold up the others.
+"""
+
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from roskva.errors import RoskvaError
+from roskva.feed.base import Marker
+from roskva.links.running import running
+from roskva.model import Update
+from roskva.wire.codec import decode_from_shard, encode_link
+from roskva.wire.links import MAX_LINK_FRAME_BYTES, Offer, Taken
+
+_ASK_S: Final = 0.5
+_ANSWER_S: Final = 5.0
+"""Until a range is durable; a disk in trouble takes long."""
+_LEFT_ALONE_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_OFFERED: Final = 1000
+_OFFERED_BYTES: Final = 1 << 20
+_UNANSWERED: Final = 8
+"""Offers under way at a time."""
+_log = logging.getLogger(__name__)
+
+Entry = tuple[int, Update]
+
+
+class Range(msgspec.Struct, frozen=True):
+    """`first … last` of a shard's feed."""
+
+    shard: int
+    lineage: int
+    first: int
+    last: int
+
+
+class Matchers:
+    """Of one node; for one thread."""
+
+    def __init__(self, data: str) -> None:
+        self._data = Path(data)
+        self._processes: dict[str, _Process] = {}
+        self._sockets: dict[int, str] = {}
+
+    def positions(self, shards: Iterable[int]) -> dict[int, Marker]:
+        """Where those stand that answer: everything up to there is durable."""
+        asked: dict[int, _Process] = {}
+        for shard in shards:
+            process = self._of(shard)
+            if process is not None and process.send(Offer(shard, shard), _ASK_S):
+                asked[shard] = process
+        found = {}
+        for shard, process in asked.items():
+            taken = process.answer(shard)
+            if taken is not None:
+                found[shard] = Marker(taken.lineage, taken.offset)
+        return found
+
+    def deliver(self, offered: Range, entries: Iterable[Entry]) -> Marker | None:
+        """Where the matcher stands when it has taken this over, or refused to; None if it does not
+        answer. If that is before the range begins, there is a gap."""
+        process = self._of(offered.shard)
+        if process is None:
+            return None
+        unanswered: deque[int] = deque()
+        taken: Taken | None = None
+        for offer in _offers(offered, entries):
+            if len(unanswered) == _UNANSWERED:
+                taken = process.answer(unanswered.popleft())
+                if taken is None or not _goes_on(offered, taken):
+                    break
+            if not process.send(offer, _ANSWER_S):
+                return None
+            unanswered.append(offer.request)
+        while unanswered:
+            taken = process.answer(unanswered.popleft())
+        return None if taken is None else Marker(taken.lineage, taken.offset)
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.close()
+
+    def _of(self, shard: int) -> "_Process | None":
+        path = self._sockets.get(shard)
+        if path is None or self._processes[path].is_down:
+            self._look()
+            path = self._sockets.get(shard)
+        return None if path is None else self._processes[path]
+
+    def _look(self) -> None:
+        node = running(self._data)
+        for process in node.processes if node is not None else ():
+            for shard in process.shards:
+                self._sockets[shard] = process.socket
+                self._processes.setdefault(process.socket, _Process(process.socket))
+
+
+@cache
+def matchers_at(data: str) -> Matchers:
+    """Of this process and its one thread: links stay open from one micro-batch to the next."""
+    return Matchers(data)
+
+
+class _Process:
+    """A process of a node, over its Unix socket. Answers come in any order."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._failures = 0
+        self._alone_until = 0.0
+        self._answers: dict[int, Taken] = {}
+
+    @property
+    def is_down(self) -> bool:
+        return self._failures > 0
+
+    def send(self, offer: Offer, timeout_s: float) -> bool:
+        if time.monotonic() < self._alone_until:
+            return False
+        try:
+            if self._socket is None:
+                self._socket = _connected(self._path)
+            self._socket.settimeout(timeout_s)
+            frame = encode_link(offer)
+            self._socket.sendall(len(frame).to_bytes(4) + frame)
+        except OSError as error:
+            self._fail(error)
+            return False
+        return True
+
+    def answer(self, request: int) -> Taken | None:
+        """None if it does not come; nothing else then comes over this connection either."""
+        while request not in self._answers:
+            if self._socket is None:
+                return None
+            try:
+                message = decode_from_shard(_frame(self._socket))
+            except (OSError, RoskvaError) as error:
+                self._fail(error)
+                return None
+            if isinstance(message, Taken):
+                self._answers[message.request] = message
+        self._failures = 0
+        return self._answers.pop(request)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._answers.clear()
+
+    def _fail(self, error: Exception) -> None:
+        self.close()
+        pause_s = _LEFT_ALONE_S[min(self._failures, len(_LEFT_ALONE_S) - 1)]
+        if not self._failures:
+            _log.warning("no answer at %s (%s): going on without it", self._path, error)
+        self._failures += 1
+        self._alone_until = time.monotonic() + pause_s
+
+
+def _connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_ASK_S)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _frame(connection: socket.socket) -> bytes:
+    length = int.from_bytes(_exactly(connection, 4))
+    if length > MAX_LINK_FRAME_BYTES:
+        raise ConnectionError("what it says is none of ours")
+    return _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        part = connection.recv(count - len(received))
+        if not part:
+            raise ConnectionError("it went away")
+        received += part
+    return bytes(received)
+
+
+def _offers(offered: Range, entries: Iterable[Entry]) -> Iterator[Offer]:
+    """In parts of what a matcher handles at a time. A part ends where its last update is: whatever
+    of it was left out is made up for by a later part, and until that came it is in the feed."""
+    first = offered.first
+    request = 1 << 20  # above those of `positions`
+    part: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if len(part) == _OFFERED or size > _OFFERED_BYTES:
+            last = part[-1][0]
+            yield Offer(request, offered.shard, offered.lineage, first, last, part)
+            first, request, part, size = last + 1, request + 1, [], 0
+        part.append(entry)
+        size += len(entry[1].payload or b"")
+    if part:
+        yield Offer(request, offered.shard, offered.lineage, first, offered.last, part)
+
+
+def _goes_on(offered: Range, taken: Taken) -> bool:
+    return taken.lineage == offered.lineage and taken.offset >= offered.first - 1

@@ -1,0 +1,54 @@
+"""What is done to updates on their way, on columns: the same as `core.coalesce` does one by one."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roskva.core.coalesce import coalesce
+from roskva.feed.base import SCHEMA, rows_of, updates_of
+
+OFFSET = pa.field("offset", pa.int64(), nullable=False)
+PLACED = pa.schema([OFFSET, *SCHEMA])
+"""Updates, each with its offset."""
+
+
+def coalesced(rows: pa.Table) -> pa.Table:
+    """Per object the last reset, and the highest version after it; in the order of offsets."""
+    if not pc.any(rows["reset"]).as_py():
+        return highest(rows).sort_by("offset")
+    # Resets are rare, and do not commute with versions: those objects are gone through in order.
+    reset = pc.is_in(rows["object"], rows.filter(rows["reset"])["object"].unique())
+    parts = [highest(rows.filter(pc.invert(reset))), _in_order(rows.filter(reset))]
+    return pa.concat_tables(parts).sort_by("offset")
+
+
+def highest(rows: pa.Table) -> pa.Table:
+    """Per object the highest version, the earliest if there are several of it."""
+    if not rows.num_rows:
+        return rows
+    # Objects are numbered in the order in which they come, and groups come in that order too.
+    objects = rows["object"].combine_chunks().dictionary_encode().indices
+    numbered = pa.table({"object": objects, "version": rows["version"]})
+    groups = numbered.group_by("object", use_threads=False).aggregate(
+        [("version", "max"), ("version", "count")]
+    )
+    best = pc.equal(groups["version_max"].take(objects), rows["version"])
+    candidates = pa.table({"object": objects.filter(best.combine_chunks()), "row": _where(best)})
+    winners = candidates.group_by("object", use_threads=False).aggregate([("row", "min")])
+    found = rows.take(winners["row_min"])
+    # With one left out, nobody can tell any more whether the author of the other knew it.
+    alone = pc.equal(groups["version_count"].take(winners["object"]), 1)
+    source = pc.if_else(alone, found["source"], pa.scalar(None, pa.string()))
+    return found.set_column(found.schema.get_field_index("source"), SCHEMA.field("source"), source)
+
+
+def _where(mask: pa.ChunkedArray) -> pa.Array:
+    return pc.indices_nonzero(mask).cast(pa.int64())
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    columns = rows.select(SCHEMA.names).combine_chunks().to_batches()
+    updates = [update for batch in columns for update in updates_of(batch)]
+    kept = coalesce(zip(rows["offset"].to_pylist(), updates, strict=True))
+    offsets = pa.array([offset for offset, _ in kept], pa.int64())
+    batch = rows_of([update for _, update in kept])
+    return pa.Table.from_arrays([offsets, *batch.columns], schema=PLACED)

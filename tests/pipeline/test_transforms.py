@@ -1,0 +1,48 @@
+"""On columns the same comes out as one by one."""
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roskva.core.coalesce import coalesce
+from roskva.feed.base import rows_of, updates_of
+from roskva.model import Update
+from roskva.pipeline.transforms import PLACED, coalesced
+
+UPDATES = st.lists(
+    st.builds(
+        Update,
+        st.sampled_from(["app/a", "app/b", "app/c"]),
+        st.integers(1, 6),
+        st.sampled_from([None, "author"]),
+        st.sampled_from([None, b"1", b"2"]),
+        st.integers(0, 3),
+        reset=st.sampled_from([False] * 5 + [True]),
+    ),
+    max_size=30,
+)
+Entries = list[tuple[int, Update]]
+
+
+def table(entries: Entries) -> pa.Table:
+    offsets = pa.array([offset for offset, _ in entries], pa.int64())
+    rows = rows_of([update for _, update in entries])
+    return pa.Table.from_arrays([offsets, *rows.columns], schema=PLACED)
+
+
+def entries_of(rows: pa.Table) -> Entries:
+    updates = [u for b in rows.drop_columns("offset").to_batches() for u in updates_of(b)]
+    return list(zip(rows["offset"].to_pylist(), updates, strict=True))
+
+
+@given(UPDATES)
+def test_columns_are_coalesced_like_updates_one_by_one(updates: list[Update]) -> None:
+    entries = list(enumerate(updates, 1))
+    assert entries_of(coalesced(table(entries))) == coalesce(entries)
+
+
+@given(UPDATES, st.integers(0, 30))
+def test_parts_may_be_coalesced_first(updates: list[Update], cut: int) -> None:
+    entries = list(enumerate(updates, 1))
+    parts = [coalesced(table(entries[:cut])), table(entries[cut:])]
+    assert entries_of(coalesced(pa.concat_tables(parts))) == coalesce(entries)
