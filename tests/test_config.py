@@ -9,6 +9,7 @@ import pytest
 
 from roskva.cli.config_text import page, template
 from roskva.config import (
+    NAMED,
     SECTIONS,
     AppConfig,
     Config,
@@ -194,7 +195,7 @@ def test_defaults_are_those_of_the_parts_they_configure() -> None:
 
 def test_defaults_pass_their_own_checks(file: Path) -> None:
     for section, struct in SECTIONS.items():
-        if section == "apps":
+        if section in NAMED:
             continue
         for setting in settings(struct):
             assert setting.description.endswith(".")
@@ -205,9 +206,11 @@ def test_defaults_pass_their_own_checks(file: Path) -> None:
 
 def test_the_file_that_init_writes_says_what_holds_anyway(file: Path) -> None:
     assert loaded(file, template()) == Config()
-    uncommented = re.sub(r"^# (\w+ = \S+|\[.*\])$", r"\1", template(), flags=re.MULTILINE)
+    uncommented = re.sub(r"^# (\w+ = \S.*|\[.*\])$", r"\1", template(), flags=re.MULTILINE)
     example = {"thermostats": AppConfig(versions="assigned")}
-    assert loaded(file, uncommented) == Config(apps=example)
+    found = loaded(file, uncommented)
+    assert found == Config(apps=example, ingest=found.ingest)
+    assert found.ingest["products"].name == "concat('product/', id)"
     assert uncommented.count("\n# ") < template().count("\n# ") - 10
 
 

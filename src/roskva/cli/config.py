@@ -10,7 +10,7 @@ from rich.table import Table
 
 from roskva.cli.config_text import template
 from roskva.cli.outcome import sentences
-from roskva.config import OFF, SECTIONS, Config, load, settings
+from roskva.config import NAMED, OFF, SECTIONS, Config, load, settings
 from roskva.errors import BadConfig
 
 FILE = "roskva.toml"
@@ -72,8 +72,9 @@ def show(config: Config) -> None:
 
 
 def sections_of(config: Config) -> list[tuple[str, msgspec.Struct]]:
-    plain = [(name, getattr(config, name)) for name in SECTIONS if name != "apps"]
-    return plain + [(f"apps.{name}", app) for name, app in config.apps.items()]
+    plain = [(name, getattr(config, name)) for name in SECTIONS if name not in NAMED]
+    named = [(f"{kind}.{name}", s) for kind in NAMED for name, s in getattr(config, kind).items()]
+    return plain + named
 
 
 def shown(value: object, may_be_off: bool) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from roskva.config import SECTIONS, Setting, settings
+from roskva.config import NAMED, SECTIONS, Setting, settings
 
 _FILE_HEAD = """\
 # Settings of a Roskva node. Each line shows a default: take off the '#' to change it.
@@ -54,6 +54,19 @@ _APP_EXAMPLE = """
 # versions = "assigned"
 """
 
+_INGEST_EXAMPLE = """
+# [ingest.products]
+# A source of rows that become updates, as an example; see docs/pipeline.md. It reads, as they come,
+# the files of a directory, and publishes catalog/product/ID with the version in `revision`.
+# format = "json"
+# path = "/var/spool/products"
+# columns = "id BIGINT, revision BIGINT, deleted BOOLEAN"
+# app = "'catalog'"
+# name = "concat('product/', id)"
+# version = "revision"
+# filter = "not deleted"
+"""
+
 _APPS = """\
 A table for each app that differs from `[defaults]`. It has the same keys, and takes what it does
 not set from there. Apps need not be named here to be used.
@@ -69,8 +82,8 @@ max_payload_bytes = 4096
 def template() -> str:
     parts = [_FILE_HEAD]
     for section, struct in SECTIONS.items():
-        if section == "apps":
-            parts.append(_APP_EXAMPLE)
+        if section in NAMED:
+            parts.append(_APP_EXAMPLE if section == "apps" else _INGEST_EXAMPLE)
             continue
         parts.append(f"\n[{section}]\n{_comment(_about(struct))}")
         parts += [f"\n{_comment(s.description)}{_assignment(s)}\n" for s in settings(struct)]
@@ -83,7 +96,8 @@ def page() -> str:
         if section == "apps":
             parts.append(f"\n## `[apps.NAME]`\n\n{_APPS}")
             continue
-        parts.append(f"\n## `[{section}]`\n\n{_about(struct)}\n\n")
+        title = f"{section}.NAME" if section in NAMED else section
+        parts.append(f"\n## `[{title}]`\n\n{_about(struct)}\n\n")
         parts.append("| key | value | default | |\n|---|---|---|---|\n")
         parts += [
             f"| `{s.key}` | {s.expected} | {_default(s)} | {s.description} |\n"

@@ -8,25 +8,31 @@ again.
 
 from roskva.config.loading import load
 from roskva.config.sections import (
+    NAMED,
     OFF,
     SECTIONS,
     AppConfig,
     Config,
     FeedConfig,
+    IngestConfig,
     LimitsConfig,
     NodeConfig,
+    PipelineConfig,
     Setting,
     settings,
 )
 
 __all__ = [
+    "NAMED",
     "OFF",
     "SECTIONS",
     "AppConfig",
     "Config",
     "FeedConfig",
+    "IngestConfig",
     "LimitsConfig",
     "NodeConfig",
+    "PipelineConfig",
     "Setting",
     "load",
     "settings",

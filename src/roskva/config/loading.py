@@ -15,14 +15,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roskva.config.sections import (
+    NAMED,
     OFF,
     SECTIONS,
     AppConfig,
     Config,
     Conflict,
     FeedConfig,
+    IngestConfig,
     LimitsConfig,
     NodeConfig,
+    PipelineConfig,
     Setting,
     settings,
 )
@@ -87,6 +90,12 @@ def _built(values: dict[str, dict[str, Any]]) -> Config:
         },
         feed=FeedConfig(**values.get("feed", {})),
         limits=LimitsConfig(**values.get("limits", {})),
+        pipeline=PipelineConfig(**values.get("pipeline", {})),
+        ingest={
+            section.partition(".")[2]: IngestConfig(**keys)
+            for section, keys in values.items()
+            if section.startswith("ingest.")
+        },
     )
 
 
@@ -142,9 +151,9 @@ def _read(path: Path) -> str:
 
 def _tables(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for section, table in document.items():
-        if section == "apps" and isinstance(table, dict):
-            for name, app in table.items():
-                yield f"apps.{name}", app
+        if section in NAMED and isinstance(table, dict):
+            for name, named in table.items():
+                yield f"{section}.{name}", named
         else:
             yield section, table
 
@@ -157,7 +166,7 @@ def _wrong_section(section: str, table: object) -> str | None:
             return f"{section} belongs under [{homes[0]}]"
         return f"there is no section [{section}]; {_nearest(section, SECTIONS)}"
     if not isinstance(table, dict):
-        example = f"apps.{app or 'NAME'}" if first == "apps" else section
+        example = f"{first}.{app or 'NAME'}" if first in NAMED else section
         return f"{section} is a section: write [{example}] on a line of its own"
     if app:
         try:

@@ -214,12 +214,80 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
         return room if self.max_connections is None else min(self.max_connections, room)
 
 
+class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The pipeline on Spark that runs beside the node. It needs `roskva[spark]` and Java."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Run it with the node. Without it the node reads its own feed after a gap, "
+            "and nothing is ingested."
+        ),
+    ] = True
+    master: Annotated[
+        str,
+        Meta(min_length=1, description="Where Spark runs: on this machine, or `spark://…`."),
+    ] = "local[*]"
+    driver_memory: Annotated[
+        str,
+        Meta(pattern=r"^[1-9][0-9]*[mg]$", description="The most that its JVM takes for itself."),
+    ] = "1g"
+    niceness: Annotated[
+        int,
+        Meta(ge=0, le=19, description="How far the pipeline stands back when cores are scarce."),
+    ] = 10
+
+
+class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A source of rows that become updates, each by SQL expressions over its columns."""
+
+    format: Annotated[
+        str, Meta(min_length=1, description="Any that Spark can read as a stream.")
+    ] = "json"
+    path: Annotated[
+        str | None, Meta(description="What is read, if the format reads files or tables.")
+    ] = None
+    options: Annotated[
+        dict[str, str | int | float | bool] | None,
+        Meta(description="Of the format, as Spark names them."),
+    ] = None
+    columns: Annotated[
+        str | None,
+        Meta(
+            description="The columns and their types, for formats that do not say: `id BIGINT, "
+            "changed TIMESTAMP`."
+        ),
+    ] = None
+    app: Annotated[
+        str, Meta(min_length=1, description="SQL for the app; a constant has quotes of its own.")
+    ] = "app"
+    name: Annotated[str, Meta(min_length=1, description="SQL for the name of the object.")] = "name"
+    version: Annotated[
+        str | None,
+        Meta(description="SQL for the version. Off where versions are assigned."),
+    ] = "version"
+    source: Annotated[
+        str | None, Meta(description="SQL for the application id of who made the change.")
+    ] = None
+    payload: Annotated[str | None, Meta(description="SQL for the payload, text or binary.")] = None
+    filter: Annotated[
+        str | None,
+        Meta(description="SQL that is true for the rows that count; others are skipped."),
+    ] = None
+    with_node: Annotated[
+        bool,
+        Meta(description="Run it with the node. Otherwise `roskva pipeline ingest NAME` runs it."),
+    ] = True
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeConfig = NodeConfig()
     defaults: AppConfig = AppConfig()
     apps: dict[str, AppConfig] = {}
     feed: FeedConfig = FeedConfig()
     limits: LimitsConfig = LimitsConfig()
+    pipeline: PipelineConfig = PipelineConfig()
+    ingest: dict[str, IngestConfig] = {}
 
     def __post_init__(self) -> None:
         for section, app in self._app_sections():
@@ -250,8 +318,12 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "apps": AppConfig,
     "feed": FeedConfig,
     "limits": LimitsConfig,
+    "pipeline": PipelineConfig,
+    "ingest": IngestConfig,
 }
-"""`apps` has a table of its own for each app."""
+
+NAMED: Final = ("apps", "ingest")
+"""Sections with a table of its own for each app, or each source."""
 
 
 class Setting(NamedTuple):
@@ -293,4 +365,6 @@ def _expected(kind: msgspec.inspect.Type) -> str:
             return f"a number from {low:,} to {high:,}"
         case msgspec.inspect.BoolType():
             return "true or false"
+        case msgspec.inspect.DictType():
+            return "a table of its own"
     return "text in quotes"
