@@ -22,7 +22,7 @@ from typing import Any, Final
 import httpx
 
 ROSKVA: Final = str(Path(sys.prefix) / "bin/roskva")
-START_S: Final = 30.0
+START_S: Final = 60.0
 _MARK: Final = "NODE_UNDER_TEST"
 """In the environment of every process of a node, to find those that are left behind."""
 _ALARMS: Final = ("Traceback (most recent call last)", "Fatal Python error", "never awaited")
@@ -71,7 +71,11 @@ class Node:
             )
 
     def await_ready(self) -> None:
-        await_that(self._ready, START_S, lambda: f"the node does not serve:\n{self.said()}")
+        await_that(
+            self._ready,
+            START_S,
+            lambda: f"the node does not serve:\n{self.status()}\n{self.said()}",
+        )
 
     def _ready(self) -> bool:
         assert self._parent is not None

@@ -29,6 +29,8 @@ class WebSocketDriver(Driver):
         self.number = 0
         self.statuses: dict[str, int] = {}
         """The number of the message that each object's last status answers."""
+        self.acked: set[tuple[str, int | None, int]] = set()
+        """In this session: what is told again crossed its ack on the way."""
         self.heard: list[Message] = []
         """Everything the server said on this connection, as it came."""
         self.socket: ClientConnection | None = None
@@ -47,7 +49,7 @@ class WebSocketDriver(Driver):
     # The conversation.
 
     async def _connect(self) -> None:
-        self.heard, self.number, self.session = [], 0, None
+        self.heard, self.acked, self.number, self.session = [], set(), 0, None
         self._heard = asyncio.Event()
         self.socket = await connect(
             f"ws://127.0.0.1:{self.node.port}/v1/ws",
@@ -75,12 +77,14 @@ class WebSocketDriver(Driver):
             await self._reading
 
     async def _register(self, keys: list[str], version: int | None) -> None:
+        self.acked = {acked for acked in self.acked if acked[0] not in keys}
         await self.say(operations=[[key, True, version] for key in keys])
         number = self.number
         while any(self.statuses.get(key, 0) < number for key in keys):
             await self.hear()
 
     async def ack(self, told: Told) -> None:
+        self.acked.add((told.object, told.version, told.receipt))
         await self.say(acks=[[told.object, told.version, told.receipt]])
 
     async def say(self, **parts: Any) -> None:
@@ -115,7 +119,8 @@ class WebSocketDriver(Driver):
         for object, version, epoch, payload, *_ in message.get("notifications", []):
             content = None if payload is None else self.binary(payload)
             known = None if version is None else int(version)
-            self.inbox.put_nowait(Told(object, known, content, int(epoch)))
+            if (object, known, int(epoch)) not in self.acked:
+                self.inbox.put_nowait(Told(object, known, content, int(epoch)))
         for object, _, number, *_ in message.get("statuses", []):
             self.statuses[object] = int(number)
 
