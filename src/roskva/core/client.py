@@ -238,10 +238,11 @@ class Client:
         self._pend(key, Pending(True, version))
 
     def _unregister(self, key: Key) -> None:
+        if self.resumed or key in self.heard or key in self.acked:
+            # Resumed, the server may count as acked what was told in another life.
+            self.former[key] = self.heard.get(key, NEVER)
         if key not in self.wanted:
             return
-        if key in self.heard or key in self.acked:
-            self.former[key] = self.heard.get(key, NEVER)
         self._drop(key)
         self._pend(key, Pending(False, None))
 

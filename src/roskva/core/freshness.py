@@ -71,10 +71,13 @@ def declared(version: int, acked: Acked | None, known: Known | None) -> Acked:
     """A registration whose client says which version its cache holds, higher or lower than acked.
 
     An existing registration keeps its epoch: the cache is as old as that. A new one counts as
-    acked now, if the shard knows any version to compare it with.
+    acked now. But a version above what is known of an epoch is not of that epoch: the cache is from
+    before a loss or a reset, and its client has to look.
     """
     if acked is not None and acked[1] != NO_EPOCH:
-        return version, acked[1]
-    if known is not None and known[0] != NO_VERSION:
-        return version, known[1]
-    return version, NO_EPOCH
+        epoch = acked[1]
+    else:
+        epoch = NO_EPOCH if known is None else known[1]
+    if known is not None and is_forged(version, epoch, known):
+        epoch = NO_EPOCH
+    return version, epoch

@@ -67,7 +67,7 @@ from roskva.errors import (
     Unauthorised,
     Unavailable,
 )
-from roskva.model import NO_EPOCH, NO_VERSION, Key, shard_of
+from roskva.model import NO_VERSION, Key, shard_of
 from roskva.wire.links import (
     CloseSession,
     Pong,
@@ -286,6 +286,8 @@ class Registrar:
             self._grant(session)
 
     def _grant(self, session: Session) -> None:
+        # A shard that lost its disk, and whose clock went back, may give a number out again.
+        self._fence(session.client, session.number, Fenced.code)
         session.phase = Phase.OPEN
         self.sessions[session.client, session.number] = session
         out = self.outbox.to(session)
@@ -317,8 +319,11 @@ class Registrar:
             return
         link = self.saving.owner(session)
         link.waiting.pop(session, None)
-        if session.phase is Phase.OPEN and session.number:
-            del self.sessions[session.client, session.number]
+        named = session.client, session.number
+        if self.sessions.get(named) is not session:
+            self.saving.dirty.pop(session, None)  # another one has its number, or it has none
+        else:
+            del self.sessions[named]
             self.saving.flush_session(session)
             closed = CloseSession(session.client, session.number)
             self.outbox.emit(SendLink(link.shard, closed))
@@ -505,9 +510,10 @@ class Registrar:
             if not self.interests.holds(watched):
                 return
             assert watched.known is not None
-            if declared and acked[1] == NO_EPOCH:
-                acked = freshness.declared(acked[0], None, watched.known)
-                self.saving.set_acked(session, watched, acked)
+            if declared:
+                compared = freshness.declared(acked[0], acked, watched.known)
+                if compared != acked:
+                    self.saving.set_acked(session, watched, compared)
             self.telling.tell_one(session, watched)
         out = self.outbox.to(session)
         if number != _BY_DIGEST:

@@ -156,6 +156,12 @@ class Rows:
         for link, message in waiting:
             if client not in self.holders:
                 stored = row.session if row else message.session
+                if message.session < stored:
+                    # Whose session that is, and whether it still is, nobody can tell: it gets no
+                    # holder, for nobody might ever close it.
+                    if type(message) is WriteRow:
+                        self._refuse(link, message, Fenced.code)
+                    continue
                 self.holders[client] = Holder(stored, link, row is not None)
             if type(message) is WriteRow:
                 self._write(link, message, now)
