@@ -13,7 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink
-from roskva.simulation.exploration import CONFIGURATIONS, Exploration, explore_all
+from roskva.simulation.exploration import (
+    CONFIGURATIONS,
+    WITHIN_BOUNDS,
+    Exploration,
+    Hunted,
+    explore_all,
+    hunt_within_bounds,
+)
 from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS, KINDS, Tape, tape_of
 from roskva.simulation.world import Report, World
 
@@ -218,14 +225,32 @@ def _mutants(json: bool) -> int:
 
 
 def _exhaustive(json: bool) -> int:
-    with _bar("configurations") as bar:
-        task = bar.add_task("", total=len(CONFIGURATIONS), found="")
+    started = time.monotonic()
+    with _bar("clusters and planted bugs") as bar:
+        task = bar.add_task("", total=len(CONFIGURATIONS) + len(WITHIN_BOUNDS), found="")
         explorations = explore_all(CORES, lambda _: bar.update(task, advance=1))
+        hunts = hunt_within_bounds(CORES, lambda _: bar.update(task, advance=1))
     if json:
-        sys.stdout.buffer.write(msgspec.json.encode(explorations) + b"\n")
+        result = {"explorations": explorations, "mutants": hunts}
+        sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
     else:
         _print_explorations(explorations)
-    return 1 if any(exploration.violations for exploration in explorations) else 0
+        _print_hunted(hunts)
+        console.print(f"in {time.monotonic() - started:.0f} s")
+    broken = any(exploration.violations for exploration in explorations)
+    lived = any(not hunted.exploration.violations for hunted in hunts)
+    return 1 if broken or lived else 0
+
+
+def _print_hunted(hunts: list[Hunted]) -> None:
+    table = Table("planted bug", "states", "shows as", title_justify="left")
+    for hunted in hunts:
+        found = hunted.exploration.violations
+        shown = f"{found[0].text}, after {len(found[0].trace)} steps" if found else "[red]lived[/]"
+        table.add_row(hunted.mutant, f"{hunted.exploration.states:,}", shown)
+    console.print(table)
+    caught = sum(bool(hunted.exploration.violations) for hunted in hunts)
+    console.print(f"[bold]{caught} of {len(hunts)} planted bugs caught[/]")
 
 
 def _print_explorations(explorations: list[Exploration]) -> None:

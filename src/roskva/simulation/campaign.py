@@ -20,6 +20,7 @@ SOMETIMES: Final = (
     *("message lost", "message repeated", "link half-open", "link down", "private packet id"),
     *("told unknown", "registration failed", "reset", "write failed", "publish refused for now"),
     *("power cut in a commit", "fast path lost an update", "feed missing by damage"),
+    "feed damaged unread",
     *("feed missing by retention", "publisher met a dead shard"),
     *(
         "bridge answered",

@@ -39,6 +39,7 @@ from roskva.errors import BadMessage
 from roskva.model import Key
 from roskva.simulation.network import Connection
 from roskva.simulation.node import Node
+from roskva.simulation.oracle import Violation
 from roskva.wire import codec
 from roskva.wire.messages import ClientMessage
 
@@ -59,6 +60,10 @@ class App:
         self.own: set[tuple[Key, int]] = set()
         """Changes it made itself."""
         self.asked_at: dict[Key, float] = {}
+        self.dropped: set[Key] = set()
+        """Thrown away or rolled back, and the server may not have heard."""
+        self.left_at: dict[Key, float] = {}
+        """When it unregistered what it has been told nothing of since."""
 
     def learn(self, key: Key, stamp: int) -> None:
         """A change, and its own ones that followed directly."""
@@ -83,6 +88,8 @@ class AnyClient(Node):
         self.app = App(wanted)
         self.conn: Connection | None = None
         self.reads_slowly = False
+        self.busy_until = 0.0
+        """Until then the application acks nothing."""
         self.deliveries = 0
         self.acked: dict[Key, int] = {}
         """The newest change acked as a version in this life."""
@@ -136,10 +143,14 @@ class AnyClient(Node):
             if stamp >= app.knows.get(key, 0):
                 app.version[key] = version
         app.learn(key, stamp)
+        app.dropped.discard(key)
+        app.left_at.pop(key, None)
         oracle.note(self.world.clock.now, f"{self.name} told {key} {version}")
         return stamp
 
     def reaction_time(self) -> float:
+        if self.world.clock.now < self.busy_until:
+            return self.busy_until - self.world.clock.now
         return self.world.dice.random() * self.world.swarm.app_delay
 
     def crash(self) -> None:
@@ -163,6 +174,8 @@ class ClientNode(AnyClient):
     def start(self) -> None:
         swarm = self.world.swarm
         self.begin()
+        if self.identity is None:
+            self.app.dropped.clear()
         self.asked: set[Key] = set()
         self.core = Client(
             ClientConfig(
@@ -243,7 +256,11 @@ class ClientNode(AnyClient):
                 self.later(self.reaction_time(), lambda: self.ack(key, version, epoch, stamp))
             case NotifyUnknown(object=key, epoch=epoch):
                 self.later(self.reaction_time(), lambda: self.look(key, epoch))
+            case RegistrationStatus(object=key, registered=False):
+                self.app.dropped.discard(key)
             case RegistrationStatus(object=key, registered=True):
+                if key in self.app.knows:
+                    self.app.dropped.discard(key)  # it was a declaration, and is on record
                 self.world.oracle.note(self.world.clock.now, f"{self.name} registered {key}")
                 if key in self.asked:  # else it was on record, and nothing had to be compared
                     self.asked.discard(key)
@@ -272,18 +289,32 @@ class ClientNode(AnyClient):
             self.app.asked_at[key] = self.world.clock.now
             self.step(Register(key, version))
 
+    def writes(self, key: Key, stamp: int) -> str:
+        """The application makes this change itself; returns what to name as its source."""
+        self.app.own.add((key, stamp))
+        self.app.learn(key, 0)
+        return self.name
+
     # Faults.
 
     def unregister(self, key: Key) -> None:
         if key in self.app.wanted and self.alive:
             del self.app.wanted[key]
             self.app.forget(key)
+            self.app.dropped.add(key)
+            self.app.left_at[key] = self.world.clock.now
             self.acked.pop(key, None)
             self.step(Unregister(key))
 
     def want(self, key: Key) -> None:
         self.app.wanted[key] = None
         self.register(key)
+
+    def crash(self) -> None:
+        """An identity is kept only together with the cache that it stands for."""
+        super().crash()
+        if self.app.dropped:
+            self.identity = None
 
     def crash_forgetting(self) -> None:
         self.crash()
@@ -309,6 +340,7 @@ class MqttNode(AnyClient):
     def start(self) -> None:
         self.begin()
         self.window = 0
+        self.unanswered: set[int] = set()
         self.answered_at = 0.0
         self.later(self.world.dice.random(), self.dial)
 
@@ -320,6 +352,7 @@ class MqttNode(AnyClient):
             return
         conn = self.conn
         self.acked = {}  # a broker that lost its state cannot know what this device had
+        self.unanswered = set()
         self.window = self.world.dice.choice((1, 2, 20))
         self.say("connect", self.id, self.window)
         self.answered_at = self.world.clock.now
@@ -361,6 +394,9 @@ class MqttNode(AnyClient):
                 if self.window > len(self.app.wanted):  # else it may have to wait for its turn
                     self.world.confirmed(self, key)
             case ["publish", int() as id, str() as key, version]:
+                if id in self.unanswered:
+                    raise Violation(f"{self.name} was sent packet {id} again before it answered")
+                self.unanswered.add(id)
                 stamp = self.told(key, version)
                 acked = 0 if version is None else stamp
                 self.later(self.reaction_time(), lambda: self.puback(conn, id, key, acked))
@@ -368,4 +404,5 @@ class MqttNode(AnyClient):
     def puback(self, conn: Connection, id: int, key: Key, stamp: int) -> None:
         if conn is self.conn:
             self.acked[key] = max(self.acked.get(key, 0), stamp)
+            self.unanswered.discard(id)
             self.say("puback", id)

@@ -36,6 +36,17 @@ def _client(world: World, fault: Fault) -> ClientNode:
     return world.clients[fault.which % len(world.clients)]
 
 
+def _change_something(world: World, fault: Fault, shard: ShardNode) -> None:
+    """An object of this shard, and perhaps for the last time: what is lost of it stays lost."""
+    keys = [key for key in world.objects if world.shard_of(key) is shard]
+    if keys:
+        publisher = world.publishers[keys[fault.which % len(keys)]]
+        if publisher.is_idle():
+            publisher.change()
+            if fault.strength > 0.5:
+                publisher.rest()
+
+
 # The network.
 
 
@@ -93,6 +104,20 @@ def _half_open(world: World, fault: Fault) -> None:
         conn.dead = True
 
 
+def _deaf(world: World, fault: Fault) -> None:
+    """And something changes that it wants, perhaps for the last time."""
+    client = _client(world, fault)
+    if client.conn is None or not client.app.wanted:
+        return
+    client.conn.deaf_until = world.clock.now + min(fault.length, 4.0)
+    wanted = list(client.app.wanted)
+    publisher = world.publishers[wanted[fault.which % len(wanted)]]
+    if publisher.is_idle():
+        publisher.change()
+        if fault.strength > 0.5:
+            publisher.rest()
+
+
 def _cut_clients(world: World, fault: Fault) -> None:
     for conn in list(_registrar(world, fault).conns.values()):
         conn.reset()
@@ -116,7 +141,8 @@ def _crash_shard(world: World, fault: Fault) -> None:
 
 
 def _pause(node: Node, fault: Fault) -> None:
-    node.paused_until = node.world.clock.now + max(1.0, fault.length)
+    until = node.world.clock.now + max(1.0, fault.length)
+    node.paused_until = max(node.paused_until, until)
 
 
 def _slow(node: Node, fault: Fault) -> None:
@@ -132,7 +158,15 @@ def _slow(node: Node, fault: Fault) -> None:
 
 
 def _write_error(world: World, fault: Fault) -> None:
-    _shard(world, fault).store.failing_writes = 1 + fault.which % 3
+    """Of something, and now and then the shard has to start from what was written, and tell it to
+    somebody who was away."""
+    shard, away = _shard(world, fault), _client(world, fault)
+    shard.store.failing_writes = 1 + fault.which % 3
+    _change_something(world, fault, shard)
+    if fault.strength > 0.4 and away.alive:
+        away.crash()
+        world.clock.after(8.0, lambda: None if world.healed else _crash_shard(world, fault))
+        world.clock.after(8.0 + fault.length + 5.0 * world.dice.random(), away.start_again)
 
 
 def _rows_unavailable(world: World, fault: Fault) -> None:
@@ -167,6 +201,26 @@ def _old_snapshot(world: World, fault: Fault) -> None:
         world.clock.after(fault.length, shard.start_again)
 
 
+def _cold_restore(world: World, fault: Fault) -> None:
+    """It takes a while to read a feed from a disk that is cold, and applications do not wait."""
+    shard = _shard(world, fault)
+    if not shard.alive or not shard.snapshots:
+        return
+    shard.crash()
+    shard.restore(shard.snapshots[-min(len(shard.snapshots), 4)])
+    shard.slow_store = 1.0
+
+    def over() -> None:
+        shard.slow_store = 0.0
+
+    world.clock.after(0.5, shard.start_again)
+    world.clock.after(30.0, over)
+    for client in world.clients[:: 1 + fault.which % 2]:
+        if client.alive:
+            client.crash_forgetting()
+            world.clock.after(0.6 + 20.0 * world.dice.random(), client.start_again)
+
+
 def _lose_disk(world: World, fault: Fault) -> None:
     shard = _shard(world, fault)
     if shard.alive:
@@ -187,14 +241,35 @@ def _feed_recreated(world: World, fault: Fault) -> None:
         world.clock.after(fault.length, shard.start_again)
 
 
+def _feed_replaced(world: World, fault: Fault) -> None:
+    """A backup of the store comes back, and there is none of the feed."""
+    _lose_history(world, fault, _empty_disk)
+
+
+def _empty_disk(shard: ShardNode, fault: Fault) -> None:
+    shard.disk = SimulatedDisk()
+    shard.intact = False
+
+
+def _feed_rots(world: World, fault: Fault) -> None:
+    shard = _shard(world, fault)
+    shard.rot = max(0.2, fault.strength)
+    _change_something(world, fault, shard)
+
+    def over() -> None:
+        shard.rot = 0.0
+
+    world.clock.after(fault.length, over)
+
+
 def _feed_bit_flip(world: World, fault: Fault) -> None:
     """In what the matcher has to read, because it comes back behind."""
     _lose_history(world, fault, _flip_a_bit)
 
 
 def _flip_a_bit(shard: ShardNode, fault: Fault) -> None:
-    segments = _segments(shard)
-    path = f"{FEED}/{segments[-1 - fault.which % min(len(segments), 3)]}" if segments else ""
+    segments = shard.segments()
+    path = segments[-1 - fault.which % min(len(segments), 3)] if segments else ""
     if path and shard.disk.size(path):
         shard.disk.flip(path, int(shard.disk.size(path) * 8 * shard.world.dice.random()))
         shard.intact = False
@@ -206,14 +281,10 @@ def _retention(world: World, fault: Fault) -> None:
 
 
 def _drop_old_segments(shard: ShardNode, fault: Fault) -> None:
-    for name in _segments(shard)[: -1 - fault.which % 2]:
-        shard.disk.remove(f"{FEED}/{name}")
+    for path in shard.segments()[: -1 - fault.which % 2]:
+        shard.disk.remove(path)
         shard.intact = False
     shard.disk.sync_directory(FEED)
-
-
-def _segments(shard: ShardNode) -> list[str]:
-    return sorted(name for name in shard.disk.list(FEED) if name.endswith(".log"))
 
 
 def _lose_history(world: World, fault: Fault, damage: Callable[[ShardNode, Fault], None]) -> None:
@@ -224,8 +295,10 @@ def _lose_history(world: World, fault: Fault, damage: Callable[[ShardNode, Fault
         client.crash()
 
     def lose() -> None:
-        if shard.alive:
-            shard.crash()
+        if shard.alive and not world.healed:
+            # Not by a power cut: one that takes the newest end of the feed, and a bit flipped in
+            # the last frame before it, together look like a write that was never acknowledged.
+            shard.crash("kept")
             if shard.snapshots:
                 shard.restore(shard.snapshots[-1 - fault.which % min(len(shard.snapshots), 4)])
             damage(shard, fault)
@@ -280,7 +353,7 @@ def _restart_after(world: World, fault: Fault, spoil: Callable[[ClientNode], Non
 
 def _replay_token(client: ClientNode) -> None:
     """An older token of the same client; what is cached is of today."""
-    if client.identities:
+    if client.identity is not None:
         client.identity = client.identities[-1]
 
 
@@ -320,6 +393,7 @@ def _redeclare(world: World, fault: Fault) -> None:
             client.app.forget(key)
             client.acked.pop(key, None)
             client.app.knows[key] = world.oracle.stamp_of[key, version]
+            client.app.dropped.add(key)
             client.register(key, version)
 
 
@@ -346,6 +420,82 @@ def _herd(world: World, fault: Fault) -> None:
             conn.reset()
 
 
+def _writes_blind(world: World, fault: Fault) -> None:
+    """Somebody changes an object. It misses that, or its shard does, and makes the next change."""
+    client, now = _client(world, fault), world.clock.now
+    keys = list(client.app.wanted)
+    if not keys or client.conn is None:
+        return
+    key = keys[fault.which % len(keys)]
+    publisher, shard = world.publishers[key], world.shard_of(key)
+    if not publisher.is_idle():
+        return
+    if fault.strength < 0.5:
+        client.conn.deaf_until = now + 0.3
+    else:
+        shard.fast_path_loss = 1.0
+    publisher.change()
+
+    def write() -> None:
+        shard.fast_path_loss = world.swarm.fast_path_loss
+        if client.alive and key in client.app.wanted and publisher.is_idle():
+            publisher.change(client)
+            if fault.which % 2:
+                publisher.rest()
+
+    world.clock.after(0.4, write)
+
+
+def _acks_late(world: World, fault: Fault) -> None:
+    """Told a version, it takes its time. Meanwhile the next one is lost, and so is the word that
+    something was lost."""
+    client, now = _client(world, fault), world.clock.now
+    keys = list(client.app.wanted)
+    if not keys or client.conn is None:
+        return
+    key = keys[fault.which % len(keys)]
+    publisher, shard = world.publishers[key], world.shard_of(key)
+    if not publisher.is_idle():
+        return
+    noticed = now + 2.0 + world.swarm.feed_tick
+    client.busy_until = noticed + 0.3
+    publisher.change()
+
+    def lose() -> None:
+        if client.conn is not None and publisher.is_idle():
+            client.conn.deaf_until = noticed
+            shard.rot = 1.0
+            publisher.change()
+            if fault.which % 2:
+                publisher.rest()
+
+    def over() -> None:
+        shard.rot = 0.0
+
+    world.clock.after(0.6, lose)
+    world.clock.after(1.2, over)
+
+
+def _registers_cut_off(world: World, fault: Fault) -> None:
+    client = _client(world, fault)
+    keys = list(client.app.wanted)
+    if not keys or client.conn is None:
+        return
+    key = keys[fault.which % len(keys)]
+    publisher = world.publishers[key]
+    ends = (client.conn.server.name, world.shard_of(key).name)
+    world.net.cuts[ends] = "both"
+    if publisher.is_idle():
+        publisher.change()
+
+    def over() -> None:
+        world.net.cuts.pop(ends, None)
+
+    world.clock.after(16.0, lambda: client.unregister(key))
+    world.clock.after(16.7, lambda: None if world.healed else client.want(key))
+    world.clock.after(40.0, over)
+
+
 # The pipeline.
 
 
@@ -354,7 +504,7 @@ def _lose_fast_path(world: World, fault: Fault) -> None:
     shard.fast_path_loss = max(0.1, fault.strength)
 
     def over() -> None:
-        shard.fast_path_loss = 0.0
+        shard.fast_path_loss = world.swarm.fast_path_loss
 
     world.clock.after(fault.length, over)
 
@@ -372,7 +522,12 @@ def _bridge_skips(world: World, fault: Fault) -> None:
 
 
 def _forge_and_reset(world: World, fault: Fault) -> None:
-    world.publishers[world.objects[fault.which % len(world.objects)]].forge_and_reset()
+    key = world.objects[fault.which % len(world.objects)]
+    world.publishers[key].forge_and_reset()
+    if fault.strength > 0.5:  # somebody keeps the forged version, and is away for the reset
+        away = _client(world, fault)
+        world.clock.after(55.0, lambda: None if world.healed else away.crash())
+        world.clock.after(70.0 + 25.0 * world.dice.random(), away.start_again)
 
 
 _FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
@@ -383,6 +538,7 @@ _FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
     "partition": lambda world, fault: _cut(world, fault, "both"),
     "one_way": lambda world, fault: _cut(world, fault, "one_way"),
     "half_open": _half_open,
+    "deaf": _deaf,
     "cut_clients": _cut_clients,
     "crash_registrar": _crash_registrar,
     "crash_shard": _crash_shard,
@@ -394,12 +550,15 @@ _FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
     "rows_unavailable": _rows_unavailable,
     "slow_store": _slow_store,
     "old_snapshot": _old_snapshot,
+    "cold_restore": _cold_restore,
     "lose_disk": _lose_disk,
     "feed_bit_flip": _feed_bit_flip,
     "feed_full": _feed_full,
     "feed_error": _feed_error,
     "feed_torn": _feed_torn,
     "feed_recreated": _feed_recreated,
+    "feed_replaced": _feed_replaced,
+    "feed_rots": _feed_rots,
     "retention": _retention,
     "wall_jump": _wall_jump,
     "crash_client": _crash_client,
@@ -414,6 +573,9 @@ _FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
     "redeclare": _redeclare,
     "twin": _twin,
     "herd": _herd,
+    "writes_blind": _writes_blind,
+    "acks_late": _acks_late,
+    "registers_cut_off": _registers_cut_off,
     "lose_fast_path": _lose_fast_path,
     "stop_bridge": _stop_bridge,
     "bridge_repeats": _bridge_repeats,

@@ -149,16 +149,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     _mutant(
-        "declared version counts although none is known",
+        "declared version counts although none so high is known",
         (
             "core.freshness:declared",
-            "known is not None and known[0] != NO_VERSION",
-            "known is not None",
+            "known is not None and is_forged(version, epoch, known)",
+            "False",
         ),
-    ),
-    _mutant(
-        "declared version forgets the epoch of the cache",
-        ("core.freshness:declared", "acked is not None and acked[1] != NO_EPOCH", "False"),
     ),
     # The registrar and the rows.
     _mutant(
@@ -175,13 +171,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     _mutant(
-        "woken registrar trusts its links",
+        "silent link trusted for ever",
         (
             "core.interest:Interests.holds",
             "return self.now < link.heard_at + self.link_timeout",
             "return True",
         ),
         ("core.interest:Interests.hear", "self.now >= link.heard_at + self.link_timeout", "False"),
+        ("core.interest:Interests.ping", "self.now >= link.heard_at + self.link_timeout", "False"),
     ),
     _mutant(
         "fencing by last write",
@@ -212,10 +209,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ("core.registrar:Registrar._visit", "self.telling.walk(session)", "pass"),
     ),
     _mutant(
-        "broadcast to those who acked more",
-        ("core.telling:Telling.push", "push.version <= watched.max_acked", "False"),
-    ),
-    _mutant(
         "packet id reused while in flight",
         (
             "core.packets:PacketIds.take",
@@ -231,10 +224,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
             "told = due(self.acked.get(key, NEVER), known)",
             "told = Due.VERSION",
         ),
-    ),
-    _mutant(
-        "told early is lost",
-        ("core.client:Client._notified", "self.early[key] = notification", "pass"),
     ),
 )
 

@@ -36,6 +36,8 @@ class Connection:
         self.dead = False
         """Half-open: nothing gets through any more, and nobody is told."""
         self.clogged_until = 0.0
+        self.deaf_until = 0.0
+        """Until then the client is not reached."""
         self.last_arrival = {"client": 0.0, "server": 0.0}
         self.server_life = server.life
         self.client_life = client.life
@@ -50,6 +52,9 @@ class Connection:
         if self.dead:
             return
         net = self.world.net
+        if to == "client" and self.world.clock.now < self.deaf_until and not self.reliable:
+            self.world.seen("message lost")
+            return
         copies = 1
         if net.lossy > 0 and not self.reliable:
             dice = self.world.dice

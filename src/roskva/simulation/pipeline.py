@@ -12,48 +12,67 @@ from roskva.feed.reader import LogReader
 from roskva.model import Key, Update, reset_mark, shard_of
 
 if TYPE_CHECKING:
+    from roskva.simulation.clients import ClientNode
     from roskva.simulation.shard import ShardNode
     from roskva.simulation.world import World
 
 _RETRY = 2.0
 _STRAGGLERS = 65.0
 _FORGED = 10**15
+_BURST = 0.6
 
 
 class Publisher:
     """The backend of one object: changes it, and publishes until it is told yes."""
 
-    def __init__(self, world: World, key: Key) -> None:
+    def __init__(self, world: World, key: Key, last_change: float) -> None:
         self.world = world
         self.key = key
+        self.last_change = last_change
         self.version = 0
         self.in_flight = 0
         self.busy_resetting = False
-        self.forged = False
+        self.forged = 0
+        """How often: no version stands for two changes."""
         self.stopped = False
 
     def run(self) -> None:
+        world, swarm = self.world, self.world.swarm
         if self.stopped:
             return
-        interval = self.world.swarm.publish_interval
-        self.world.clock.after(self.world.dice.expovariate(1 / interval), self.run)
-        if not self.busy_resetting and not (self.in_flight and self.world.swarm.ordered):
+        now, delay = world.clock.now, world.dice.expovariate(1 / swarm.publish_interval)
+        if swarm.bursts and world.dice.random() < swarm.bursts:
+            world.clock.after(_BURST * world.dice.random(), self.run)
+        elif now < self.last_change:
+            world.clock.after(min(delay, self.last_change - now), self.run)
+        if not self.busy_resetting and not (self.in_flight and swarm.ordered):
             self.change()
 
-    def change(self) -> None:
+    def is_idle(self) -> bool:
+        return not (self.in_flight or self.busy_resetting or self.stopped)
+
+    def rest(self) -> None:
+        """No more changes of its own accord."""
+        self.last_change = 0.0
+
+    def change(self, author: ClientNode | None = None) -> None:
         world, oracle = self.world, self.world.oracle
         self.version += world.dice.choice((1, 1, 1, 7))
         stamp = oracle.change(self.key, self.version)
         # A source may be named only when all before it is published: see docs/protocol.md.
-        source = None if self.in_flight else world.pick_author(self.key, stamp)
+        if author is not None and not self.in_flight:
+            source: str | None = author.writes(self.key, stamp)
+        else:
+            source = None if self.in_flight else world.pick_author(self.key, stamp)
         self._publish(Update(self.key, self.version, source), stamp)
 
     def forge_and_reset(self) -> None:
         """Somebody publishes a version from the far future; an operator resets the object."""
         if self.busy_resetting or self.in_flight:
             return
-        self.busy_resetting = self.forged = True
-        forged = _FORGED + self.version
+        self.busy_resetting = True
+        self.forged += 1
+        forged = self.forged * _FORGED + self.version
         stamp = self.world.oracle.change(self.key, forged)
         self._publish(Update(self.key, forged), stamp)
         # Long enough for a copy of it on some slow path: after the reset it would be forged again.

@@ -235,7 +235,7 @@ class RegistrarNode(Node):
     # MQTT.
 
     def next_packet_id(self) -> int:
-        self.packet_id = self.packet_id % 20 + 1  # few, so that they meet again while in flight
+        self.packet_id = self.packet_id % self.world.swarm.packet_ids + 1
         return self.packet_id
 
     def from_device(self, conn: Connection, packet: list[object]) -> None:

@@ -4,6 +4,7 @@ break as told."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from roskva.core.effects import (
@@ -61,7 +62,10 @@ class ShardNode(Node):
         self.store = MemoryStore()
         self.snapshots: list[Snapshot] = []
         self.slow_store = 0.0
-        self.fast_path_loss = 0.0
+        self.fast_path_loss = world.swarm.fast_path_loss
+        self.rot = 0.0
+        """How often what was committed is damaged before anybody has read it."""
+        self.starts: list[float] = []
         self.intact = True
         """No fault has taken anything from the feed."""
         self.durable_marker: PutShard | None = None
@@ -79,7 +83,7 @@ class ShardNode(Node):
                 FEED,
                 lineage=dice.getrandbits(62),
                 now_us=self.wall_us(),
-                config=LogConfig(segment_bytes=2000),
+                config=LogConfig(segment_bytes=self.world.swarm.segment_bytes),
                 takeover=True,
             )
             self.reader = self.log.reader()
@@ -93,6 +97,7 @@ class ShardNode(Node):
             self.disk.crash("torn")
             self.world.clock.after(_REOPEN, self.start_again)
             return
+        self.starts.append(self.world.clock.now)
         self.step_matcher(self._feed_end())
         self.later(self.world.swarm.feed_tick, self._feed_tick)
         self.later(_SNAPSHOT_EVERY, self._take_snapshot)
@@ -123,13 +128,18 @@ class ShardNode(Node):
 
     def restore(self, snapshot: Snapshot) -> None:
         self.store.restore(snapshot)
+        self.world.restored_at = self.world.clock.now
 
     def heal(self) -> None:
         self.disk.heal()
         self.disk.cut_before_step = None
         self.store.failing_writes, self.store.refused_prefixes = 0, ()
-        self.slow_store = self.fast_path_loss = 0.0
+        self.slow_store = self.fast_path_loss = self.rot = 0.0
         self.start_again()
+
+    def started_by(self, moment: float) -> float:
+        """When the life began that was the last to begin before."""
+        return max((start for start in self.starts if start <= moment), default=0.0)
 
     # The machines and what they ask for.
 
@@ -260,11 +270,29 @@ class ShardNode(Node):
         assert committed is not None
         for _, acknowledge in group:
             acknowledge()
+        if self.rot and self.world.dice.random() < self.rot:
+            self._damage_newest()
+            return
         if not self.world.swarm.fast_path or self.world.dice.random() < self.fast_path_loss:
             self.world.seen("fast path lost an update")
             return
         rows = [(committed.base + i, update) for i, update in enumerate(committed.updates)]
         self.step_matcher(Apply(self.log.lineage, committed.first, committed.last, rows))
+
+    def segments(self) -> list[str]:
+        names = sorted(name for name in self.disk.list(FEED) if name.endswith(".log"))
+        return [f"{FEED}/{name}" for name in names]
+
+    def _damage_newest(self) -> None:
+        """On a disk that has it all: see `_lose_history` in faults.py."""
+        path = self.segments()[-1]
+        try:
+            self.disk.open(path).sync()
+        except (OSError, PowerCut):
+            return
+        self.disk.flip(path, 8 * (self.disk.size(path) - 1 - self.world.dice.randrange(64)))
+        self.world.seen("feed damaged unread")
+        self.intact = False
 
     def _feed_end(self) -> FeedEnd:
         return FeedEnd(self.log.lineage, self.reader.end(), self.world.dice.getrandbits(64))
@@ -272,7 +300,8 @@ class ShardNode(Node):
     def _feed_tick(self) -> None:
         self.later(self.world.swarm.feed_tick, self._feed_tick)
         try:
-            self.log.tidy(self.wall_us())
+            with suppress(StorageUnavailable):  # a full disk is no reason not to read
+                self.log.tidy(self.wall_us())
             self.step_matcher(self._feed_end())
         except StorageUnavailable:
             return

@@ -19,6 +19,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "partition",  # a registrar from a shard, both ways
         "one_way",  # only what the shard says is lost
         "half_open",  # a client's connection dies and nobody is told
+        "deaf",  # a client is not reached, and is heard all the same
         "cut_clients",  # a registrar loses all its connections at once
     ),
     "process": (
@@ -35,11 +36,14 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "slow_store",
         "old_snapshot",  # the store comes back as it was a while ago
         "lose_disk",
+        "cold_restore",  # the same on a slow disk, while applications register
         "feed_bit_flip",
+        "feed_rots",  # what was just acknowledged cannot be read, and nobody crashed
         "feed_full",
         "feed_error",
         "feed_torn",  # the power goes in the middle of a commit
         "feed_recreated",
+        "feed_replaced",  # an old store beside a new feed
         "retention",
     ),
     "time": ("wall_jump",),
@@ -54,6 +58,9 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "redeclare",
         "twin",  # the same identity connects twice
         "herd",
+        "writes_blind",  # changes an object after missing a change of it
+        "acks_late",  # what it was told before a part of the history was lost
+        "registers_cut_off",  # at a registrar that no longer hears of the object
     ),
     "pipeline": (
         "lose_fast_path",
@@ -64,6 +71,10 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 KINDS: Final = tuple(kind for kinds in FAULTS.values() for kind in kinds)
+_ENDING_EPOCHS: Final = (
+    *("lose_disk", "feed_bit_flip", "feed_rots", "feed_recreated", "feed_replaced", "retention"),
+)
+_LOSING: Final = frozenset(("lossy", "deaf", *FAULTS["storage"], *FAULTS["pipeline"]))
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -109,12 +120,22 @@ class Swarm(msgspec.Struct, frozen=True):
     """At most so long does a read of the store take to come back."""
     ordered: bool = True
     """Publishers wait for one version to be acknowledged before they publish the next."""
+    bursts: float = 0.0
+    """How often a change is followed by another one at once."""
+    fast_path_loss: float = 0.0
+    """At all times; a fault may make it worse."""
+    segment_bytes: int = 2000
+    packet_ids: int = 20
+    """Few, so that they meet again while in flight."""
 
 
 class Tape(msgspec.Struct, frozen=True):
     seed: int
     swarm: Swarm
     faults: list[Fault]
+    last_changes: list[float] = []
+    """When the first, second, … object changes for the last time before the faults stop. What is
+    missed of an object that goes on changing is soon forgotten; these are not."""
 
     def without(self, gone: set[int]) -> "Tape":
         faults = [fault for i, fault in enumerate(self.faults) if i not in gone]
@@ -128,14 +149,15 @@ class Tape(msgspec.Struct, frozen=True):
         return msgspec.json.decode(path.read_bytes(), type=Tape)
 
 
-DEFAULT_MINUTES: Final = 8.0
+DEFAULT_MINUTES: Final = 6.0
 
 
 def tape_of(seed: int, minutes: float = DEFAULT_MINUTES) -> Tape:
     """`minutes` of faults; healing and judging take a few more."""
     dice = Random(seed)
     swarm = _swarm(dice, minutes * 60)
-    return Tape(seed, swarm, _faults(dice, swarm))
+    faults = _faults(dice, swarm)
+    return Tape(seed, swarm, faults, _last_changes(dice, swarm, faults))
 
 
 def _swarm(dice: Random, fault_time: float) -> Swarm:
@@ -159,20 +181,29 @@ def _swarm(dice: Random, fault_time: float) -> Swarm:
         bridge_interval=dice.choice((0.0, 1.0, 4.0)),
         fast_path=dice.random() < 0.8,
         app_delay=dice.choice((0.01, 0.5, 4.0)),
-        sources=dice.random() < 0.5,
+        sources=dice.random() < 0.6,
         handshakes_per_10s=dice.choice((5, 50, 1000)),
         drift=dice.choice((0.0, 0.0, 0.02)),
         fault_time=fault_time,
         load_delay=dice.choice((0.01, 0.3, 2.0)),
         ordered=dice.random() < 0.7,
+        bursts=dice.choice((0.0, 0.3, 0.6)),
+        fast_path_loss=dice.choice((0.0, 0.0, 0.1, 0.5)),
+        segment_bytes=dice.choice((2000, 8000)),
+        packet_ids=dice.choice((4, 20)),
     )
 
 
 def _faults(dice: Random, swarm: Swarm) -> list[Fault]:
-    """Each kind is on or off for a seed, with an intensity of its own."""
+    """Each kind is on or off for a seed, with an intensity of its own.
+
+    In half of the seeds no history is lost: a new epoch makes everybody look, and so heals whatever
+    else went wrong.
+    """
     faults = []
+    spared = _ENDING_EPOCHS if dice.random() < 0.5 else ()
     for kind in KINDS:
-        times = dice.choice((0, 0, 0, 1, 2, 4))
+        times = 0 if kind in spared else dice.choice((0, 0, 0, 1, 2, 4))
         for _ in range(times):
             at = round(dice.uniform(5.0, swarm.fault_time), 3)
             longest = dice.choice((1.0, 6.0, 20.0, 60.0))
@@ -180,3 +211,16 @@ def _faults(dice: Random, swarm: Swarm) -> list[Fault]:
             faults.append(Fault(at, kind, length, dice.randrange(1 << 16), round(dice.random(), 3)))
     faults.sort(key=lambda fault: fault.at)
     return faults
+
+
+def _last_changes(dice: Random, swarm: Swarm, faults: list[Fault]) -> list[float]:
+    """Most objects fall silent in the middle of trouble, and of such as loses something rather."""
+    losing = [fault for fault in faults if fault.kind in _LOSING]
+    moments = []
+    for _ in range(swarm.objects):
+        fault = dice.choice(losing if losing and dice.random() < 0.5 else faults)
+        if dice.random() < 0.75:
+            moments.append(round(fault.at + dice.uniform(0.0, fault.length + 3.0), 3))
+        else:
+            moments.append(swarm.fault_time)
+    return moments

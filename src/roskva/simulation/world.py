@@ -8,7 +8,9 @@ memory.
 
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
+from math import inf
 from random import Random
 from typing import Final
 
@@ -61,13 +63,17 @@ class World:
         self.skews: dict[str, float] = {}
         self.ids = 0
         self.denied: set[Key] = set()
+        self.healed = False
+        self.restored_at = -inf
+        """When a store last came back as it had been before."""
         self.dead_for_good: RegistrarNode | None = None
         self.objects = [f"{APP}/object-{i}" for i in range(swarm.objects)]
         self.shards = [ShardNode(self, i) for i in range(swarm.shards)]
         self.registrars = [RegistrarNode(self, i) for i in range(swarm.registrars)]
         self.clients = [ClientNode(self, i, self._some_objects()) for i in range(swarm.clients)]
         self.devices = [MqttNode(self, i, self._some_objects()) for i in range(swarm.mqtt_clients)]
-        self.publishers = {key: Publisher(self, key) for key in self.objects}
+        last = dict(zip(self.objects, tape.last_changes, strict=False))
+        self.publishers = {key: Publisher(self, key, last.get(key, inf)) for key in self.objects}
         self.bridge = Bridge(self)
         self.twins: list[ClientNode] = []
 
@@ -109,11 +115,11 @@ class World:
         while any(publisher.busy_resetting for publisher in self.publishers.values()):
             self.clock.run(self.clock.now + 5.0)
         self.clock.run(self.clock.now + self.bound())
-        self.check_liveness([key for key in self.objects if self.vouches(key)])
+        self.check_liveness(self.vouches_to)
         for publisher in self.publishers.values():
             publisher.change()
         self.clock.run(self.clock.now + self.bound())
-        self.check_liveness(self.objects)
+        self.check_liveness(lambda client, key: True)
         self.check_quiet()
         self.check_feeds()
         self.check_empty()
@@ -131,6 +137,7 @@ class World:
 
     def heal(self) -> None:
         """Faults stop. What they left behind stays; one registrar of several never comes back."""
+        self.healed = True
         for publisher in self.publishers.values():
             publisher.stopped = True
         for twin in self.twins:
@@ -173,10 +180,10 @@ class World:
 
     # Judgement.
 
-    def check_liveness(self, keys: list[Key]) -> None:
+    def check_liveness(self, due: Callable[[AnyClient, Key], bool]) -> None:
         for client in self.everybody():
             for key in client.app.wanted:
-                if key in keys:
+                if due(client, key):
                     self.oracle.check_fresh(client.name, key, client.app.knows.get(key, 0))
 
     def check_quiet(self) -> None:
@@ -236,26 +243,37 @@ class World:
             )
 
     def confirmed(self, client: AnyClient, key: Key) -> None:
-        """A confirmation must rest on a link that was up: see `Oracle.check_confirmed`."""
-        swarm, life = self.swarm, client.life
-        asked_at = client.app.asked_at.get(key, self.clock.now)
-        slack = 4 * swarm.ping_interval + 3.0 * self.net.slow + 2 * self.net.lossy
-        since = min(asked_at, self.clock.now) - slack - 5.0
-        wait = 2 * swarm.feed_tick + 3.0 + 2 * swarm.app_delay
+        """A confirmation must rest on a link that was up: see `Oracle.check_confirmed`.
 
-        def check() -> None:
+        The shard that answered had caught up with all that was acknowledged before it started, so
+        that is known at once; what it was not handed since, only after its next look at the feed.
+        """
+        swarm, net, life = self.swarm, self.net, client.life
+        asked_at = client.app.asked_at.get(key, self.clock.now)
+        slack = 4 * swarm.ping_interval + 3.0 * net.slow + 2 * net.lossy
+        since = min(asked_at, self.clock.now) - slack
+
+        def check(since: float) -> None:
             online = client.life == life and client.conn is not None and not client.reads_slowly
             same = key in client.app.wanted and client.app.asked_at.get(key, asked_at) == asked_at
-            if online and same and self.vouches(key):
+            if online and same and self.vouches_to(client, key):
                 knows = client.app.knows.get(key, 0)
                 self.oracle.check_confirmed(client.name, key, knows, since)
 
-        self.clock.after(wait, check)
+        looked = 2 * swarm.app_delay + max(client.busy_until - self.clock.now, 0.0)
+        fed = 2 * swarm.feed_tick + 3.0
+        self.clock.after(fed + looked, partial(check, since - 5.0))
+        if not net.lossy and not net.slow:
+            answered = max(self.shard_of(key).started_by(since), since - 5.0 - fed)
+            self.clock.after(looked + 0.5, partial(check, answered))
 
     # Small services.
 
+    def shard_of(self, key: Key) -> ShardNode:
+        return self.shards[shard_of(key, self.swarm.shards)]
+
     def lost_history(self, key: Key) -> bool:
-        return not self.shards[shard_of(key, self.swarm.shards)].intact
+        return not self.shard_of(key).intact
 
     def vouches(self, key: Key) -> bool:
         """Whether what is told of an object is exact at once, and not only after its next update.
@@ -263,8 +281,14 @@ class World:
         With a part of the feed a reset may be lost, until the operator repeats it; and of versions
         that were published out of order the higher one, of which nothing tells any more.
         """
-        doubtful = self.publishers[key].forged or not self.swarm.ordered
+        doubtful = self.publishers[key].forged > 0 or not self.swarm.ordered
         return not (doubtful and self.lost_history(key))
+
+    def vouches_to(self, client: AnyClient, key: Key) -> bool:
+        """With an old store a registration may come back that was given up since, and with it what
+        was acked then: whoever registers again is on record, and told nothing before it changes."""
+        left_at = client.app.left_at.get(key, inf)
+        return self.vouches(key) and self.restored_at < left_at
 
     def seen(self, what: str) -> None:
         self.oracle.sometimes[what] += 1
@@ -292,7 +316,4 @@ class World:
         able = [client for client in self.clients if client.alive and key in client.app.wanted]
         if not able:
             return None
-        author = self.dice.choice(able)
-        author.app.own.add((key, stamp))
-        author.app.learn(key, 0)
-        return author.name
+        return self.dice.choice(able).writes(key, stamp)

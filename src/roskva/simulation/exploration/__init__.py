@@ -25,17 +25,26 @@ first, every order of events and every fault within the bounds is tried. Every s
 """
 
 from roskva.simulation.exploration.bounds import Bounds
-from roskva.simulation.exploration.campaign import explore_all, explore_mutant
+from roskva.simulation.exploration.campaign import (
+    WITHIN_BOUNDS,
+    Hunted,
+    explore_all,
+    explore_mutant,
+    hunt_within_bounds,
+)
 from roskva.simulation.exploration.configurations import CONFIGURATIONS, HUNTING_GROUNDS
 from roskva.simulation.exploration.search import Exploration, Found, explore
 
 __all__ = [
     "CONFIGURATIONS",
     "HUNTING_GROUNDS",
+    "WITHIN_BOUNDS",
     "Bounds",
     "Exploration",
     "Found",
+    "Hunted",
     "explore",
     "explore_all",
     "explore_mutant",
+    "hunt_within_bounds",
 ]

@@ -1,0 +1,149 @@
+"""Small clusters, explored to the last state; the larger ones in `make verify`."""
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from roskva.core.client import Client, ClientConfig
+from roskva.core.effects import Register
+from roskva.simulation.exploration import (
+    CONFIGURATIONS,
+    WITHIN_BOUNDS,
+    Bounds,
+    Exploration,
+    explore,
+    explore_mutant,
+)
+from roskva.simulation.exploration.bounds import FAULTS
+from roskva.simulation.exploration.canonical import NOW, Mute, frozen, settle_client
+from roskva.simulation.exploration.search import _Search
+from roskva.simulation.mutants import MUTANTS, planted
+
+SMALL = Bounds(
+    name="small",
+    eager=("disk", "links"),
+    publishes=1,
+    faults=1,
+    losses=1,
+    duplicates=1,
+    hangups=1,
+)
+CRASHES = Bounds(
+    name="crashes",
+    eager=("disk", "clients"),
+    publishes=1,
+    faults=1,
+    registrar_crashes=1,
+    shard_crashes=1,
+    state_losses=1,
+)
+
+
+def holds(exploration: Exploration) -> bool:
+    """To the last state, and from each of them everybody becomes fresh."""
+    return not exploration.violations and exploration.converged == exploration.states > 0
+
+
+@pytest.mark.parametrize("bounds", [SMALL, CRASHES], ids=lambda bounds: bounds.name)
+def test_a_small_cluster_holds_in_every_state(bounds: Bounds) -> None:
+    assert holds(explore(bounds))
+
+
+def test_exploring_twice_finds_the_same_states() -> None:
+    first, again = explore(SMALL), explore(SMALL)
+    assert (first.states, first.transitions) == (again.states, again.transitions)
+
+
+def test_more_faults_lead_to_more_states() -> None:
+    without = Bounds(name="no faults", eager=SMALL.eager, publishes=1)
+    assert explore(without).states < explore(SMALL).states
+
+
+def test_the_configurations_have_two_of_everything_and_every_fault() -> None:
+    for size in ("clients", "objects", "registrars"):
+        assert {getattr(bounds, size) for bounds in CONFIGURATIONS} == {1, 2}
+    for kind in FAULTS:
+        assert any(getattr(bounds, kind) for bounds in CONFIGURATIONS), kind
+
+
+# Canonical form.
+
+
+def _client(connects_in: float = 1.0) -> Client:
+    core = Client(ClientConfig("app"), None, 0, NOW)
+    core.counters = Mute()
+    core.step(Register("app/x", None), NOW)
+    core.connect_at = NOW + connects_in
+    return core
+
+
+def test_machines_that_differ_only_in_time_are_equal() -> None:
+    early, late = _client(), _client(connects_in=5.0)
+    assert frozen(early) != frozen(late)
+    settle_client(early)
+    settle_client(late)
+    assert frozen(early) == frozen(late)
+
+
+def test_settling_twice_changes_nothing_more() -> None:
+    core = _client()
+    settle_client(core)
+    once = frozen(core)
+    settle_client(core)
+    assert frozen(core) == once
+
+
+def test_a_machine_survives_being_put_away() -> None:
+    core = _client()
+    settle_client(core)
+    assert frozen(pickle.loads(pickle.dumps(core))) == frozen(core)
+
+
+def test_machines_that_want_different_things_differ() -> None:
+    one, other = _client(), _client()
+    other.step(Register("app/y", None), NOW)
+    settle_client(one)
+    settle_client(other)
+    assert frozen(one) != frozen(other)
+
+
+# It can fail.
+
+
+@contextmanager
+def _nobody_is_settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setattr(_Search, "_is_settled", lambda self, state: False)
+        yield
+
+
+def test_a_cluster_that_never_becomes_fresh_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = Bounds(name="cold", warm=False, eager=SMALL.eager)
+    assert holds(explore(cold))
+    found = explore(cold, lambda: _nobody_is_settled(monkeypatch))
+    assert [violation.text for violation in found.violations] == ["clients never become fresh"]
+
+
+def _caught(name: str) -> Exploration:
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    return explore_mutant(lambda: planted(mutant))
+
+
+@pytest.mark.parametrize("name", WITHIN_BOUNDS[:2])
+def test_a_planted_bug_shows_with_the_way_to_it(name: str) -> None:
+    (found,) = _caught(name).violations
+    assert found.trace[0] == "start"
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("name", WITHIN_BOUNDS)
+def test_every_planted_bug_within_the_bounds_shows(name: str) -> None:
+    assert _caught(name).violations
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("bounds", CONFIGURATIONS, ids=lambda bounds: bounds.name)
+def test_every_configuration_holds_in_every_state(bounds: Bounds) -> None:
+    assert holds(explore(bounds))
