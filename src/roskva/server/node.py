@@ -20,6 +20,7 @@ import uvicorn
 
 from roskva import __version__
 from roskva.channels.http import http_app
+from roskva.channels.http_head import BoundedHttp
 from roskva.channels.mqtt import MqttLimits, mqtt_factory
 from roskva.channels.websocket import WebSockets
 from roskva.config import Config
@@ -324,7 +325,7 @@ class _Server(uvicorn.Server):
 def _uvicorn_config(app: Any, sockets: WebSockets) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedHttp,
         ws=sockets.connection,  # type: ignore[arg-type]  # anything that makes a protocol will do
         lifespan="off",
         log_config=None,
