@@ -77,7 +77,7 @@ class Generator:
         *,
         subscribers: int,
         seconds: float,
-        window: int = 0,
+        window: float = 0,
         rate: float = 0.0,
         warmup: float = 0.5,
         clean: bool = True,

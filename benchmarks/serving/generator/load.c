@@ -3,9 +3,10 @@
    Each worker process holds its share of the subscribers; the parent publishes, over MQTT with
    QoS 1, versions that rise by one. Two ways to publish:
 
-     --window N   the next update leaves as soon as at most N − 1 are under way; an update is under
-                  way until it was acknowledged and every subscriber has received it or a newer one.
-                  So the server is never idle, never flooded, and has the same work whichever it is.
+     --window X   the next update leaves when X − 1 times as many deliveries as there are subscribers
+                  are under way, at most: with 1, when every subscriber has received the last one;
+                  with 1.5, when half of them have. A delivery is under way until the update, or a
+                  newer one, was received. So the server is never flooded, and hardly ever idle.
      --rate R     R updates per second, whatever comes of them.
 
    Written to standard output: "ready" when all are subscribed, "start" and "stop" around the time
@@ -35,6 +36,7 @@
 #define RING 1024           /* updates under way, at most */
 #define OPENING_AT_ONCE 64  /* connections of one worker, so that no listener's queue overflows */
 #define WEBSOCKETS_PER_S 900 /* of all workers: a node tells more handshakes to come back later */
+#define CATCH_UP_NS 10000000
 #define MICROSECONDS 2000000
 #define ACK_DELAY_NS 50000000
 #define STALL_NS 20000000000
@@ -53,7 +55,8 @@ struct worker {
 
 static struct {
     _Atomic int ready, measuring;
-    _Atomic int done[RING];           /* workers all of whose subscribers hold this version */
+    _Atomic uint64_t received;        /* updates × subscribers that hold them or a newer one */
+    _Atomic uint64_t wanted;          /* say so when there are as many */
     _Atomic int64_t published_ns[RING];
     struct worker workers[MAX_WORKERS];
 } *shared;
@@ -61,10 +64,9 @@ static struct {
 static struct worker *me;
 static int share;                     /* subscribers of this worker */
 static int opening;
-static uint32_t received_by[RING];
 static struct conn **acking;          /* a queue: whoever was told first acks first */
 static size_t acking_first, acking_count;
-static int progress;                  /* an eventfd: another version has reached everybody */
+static int progress;                  /* an eventfd: as many were received as the publisher wanted */
 static const struct protocol *protocol;
 
 void fail(const char *why) {
@@ -117,12 +119,9 @@ void received(struct conn *conn, uint64_t version) {
         me->histogram[us]++;
         atomic_fetch_add_explicit(&me->deliveries, 1, memory_order_relaxed);
     }
-    for (uint64_t v = before + 1; v <= version; v++) {
-        if (++received_by[v % RING] < (uint32_t)share) continue;
-        received_by[v % RING] = 0;
-        if (atomic_fetch_add(&shared->done[v % RING], 1) + 1 == options.workers)
-            eventfd_write(progress, 1);
-    }
+    uint64_t passed = version - before, sum = atomic_fetch_add(&shared->received, passed) + passed;
+    uint64_t wanted = atomic_load(&shared->wanted);
+    if (sum >= wanted && sum - passed < wanted) eventfd_write(progress, 1);
 }
 
 void ack_later(struct conn *conn) {
@@ -171,11 +170,13 @@ static void work(int number) {
     acking = calloc((size_t)share, sizeof *acking);
     int poller = epoll_create1(0), opened = 0;
     struct epoll_event events[256];
-    int64_t began_ns = now_ns(), pace_ns = 0;
+    int64_t next_ns = now_ns(), pace_ns = 0;
     if (protocol == &websocket) pace_ns = 1000000000LL / WEBSOCKETS_PER_S * options.workers;
     for (;;) {
         for (; opened < share && opening < OPENING_AT_ONCE; opening++, opened++) {
-            if (began_ns + opened * pace_ns > now_ns()) break;
+            if (next_ns > now_ns()) break;
+            if (next_ns < now_ns() - CATCH_UP_NS) next_ns = now_ns() - CATCH_UP_NS;
+            next_ns += pace_ns;
             struct conn *conn = &conns[opened];
             conn->fd = connected(options.port);
             conn->state = OPENING;
@@ -195,12 +196,11 @@ static void work(int number) {
 
 static int publisher;
 static char topic[128];
-static uint64_t next_version, complete, acked;
+static uint64_t next_version, acked;
 
 static void publish(void) {
     uint8_t out[256];
     uint64_t version = next_version++;
-    atomic_store(&shared->done[version % RING], 0);
     size_t size = mqtt_publish(out, topic, (uint16_t)(1 + version % 65535), version);
     atomic_store(&shared->published_ns[version % RING], now_ns());
     if (send(publisher, out, size, MSG_NOSIGNAL) != (ssize_t)size)
@@ -211,7 +211,7 @@ static void check_workers(void) {
     if (waitpid(-1, NULL, WNOHANG) > 0) exit(1); /* it has said why */
 }
 
-/* What was acknowledged and what has reached everybody, until something happens or time is up. */
+/* Until something happens or time is up. */
 static void listen_until(int64_t until_ns) {
     struct pollfd waiting[2] = {{publisher, POLLIN, 0}, {progress, POLLIN, 0}};
     int64_t left = until_ns - now_ns();
@@ -226,31 +226,41 @@ static void listen_until(int64_t until_ns) {
     if (waiting[1].revents) {
         eventfd_t count;
         eventfd_read(progress, &count);
-        while (complete + 1 < next_version
-               && atomic_load(&shared->done[(complete + 1) % RING]) == options.workers)
-            complete++;
     }
     check_workers();
 }
 
-static void publish_until(int64_t end_ns) {
-    int64_t moved_ns = now_ns(), next_ns = moved_ns;
-    while (now_ns() < end_ns) {
-        uint64_t before = complete + acked;
-        uint64_t settled = complete < acked ? complete : acked;
-        if (options.rate > 0) {
-            if (now_ns() >= next_ns) {
-                publish();
-                next_ns += (int64_t)(1e9 / options.rate);
-            }
-            listen_until(next_ns < end_ns ? next_ns : end_ns);
-        } else {
-            while (next_version - settled - 1 < (uint64_t)options.window) publish();
-            listen_until(end_ns);
+static void publish_at_rate(int64_t end_ns) {
+    for (int64_t next_ns = now_ns(); now_ns() < end_ns;) {
+        if (now_ns() >= next_ns) {
+            publish();
+            next_ns += (int64_t)(1e9 / options.rate);
         }
-        if (complete + acked != before) moved_ns = now_ns();
-        else if (options.window && now_ns() - moved_ns > STALL_NS) fail("the server stalled");
+        listen_until(next_ns < end_ns ? next_ns : end_ns);
     }
+}
+
+static void publish_in_window(int64_t end_ns) {
+    uint64_t under_way = (uint64_t)((options.window - 1) * options.subscribers);
+    int64_t moved_ns = now_ns();
+    for (uint64_t before = 0; now_ns() < end_ns;) {
+        uint64_t all = (next_version - options.first) * (uint64_t)options.subscribers;
+        atomic_store(&shared->wanted, all < under_way ? 0 : all - under_way);
+        uint64_t received = atomic_load(&shared->received);
+        if (all - received <= under_way) publish();
+        else listen_until(now_ns() + 100000000 < end_ns ? now_ns() + 100000000 : end_ns);
+        if (received + acked != before) {
+            before = received + acked;
+            moved_ns = now_ns();
+        } else if (now_ns() - moved_ns > STALL_NS) {
+            fail("the server stalled");
+        }
+    }
+}
+
+static void publish_until(int64_t end_ns) {
+    if (options.rate > 0) publish_at_rate(end_ns);
+    else publish_in_window(end_ns);
 }
 
 static double percentile(double part, uint64_t count) {
@@ -284,7 +294,6 @@ static void measure(void) {
         || recv(publisher, answer, sizeof answer, 0) < 4 || answer[3])
         fail("the publisher was refused");
     next_version = options.first;
-    complete = acked = options.first - 1;
     publish_until(now_ns() + (int64_t)(options.warmup_s * 1e9));
     puts("start");
     fflush(stdout);
@@ -310,7 +319,7 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(name, "--workers")) options.workers = atoi(value);
         else if (!strcmp(name, "--topics")) options.topics = atoi(value);
         else if (!strcmp(name, "--per-client")) options.per_client = atoi(value);
-        else if (!strcmp(name, "--window")) options.window = atoi(value);
+        else if (!strcmp(name, "--window")) options.window = atof(value);
         else if (!strcmp(name, "--rate")) options.rate = atof(value);
         else if (!strcmp(name, "--clean")) options.clean = atoi(value);
         else if (!strcmp(name, "--warmup")) options.warmup_s = atof(value);
@@ -324,7 +333,7 @@ static void parse(int argc, char **argv) {
     if (!options.mqtt_port) options.mqtt_port = options.port;
     if (options.workers < 1 || options.workers > MAX_WORKERS) fail("too many workers");
     if (options.per_client > 15) fail("too many topics per client");
-    if (options.window >= RING) fail("too large a window");
+    if (options.window > RING / 2) fail("too large a window");
 }
 
 int main(int argc, char **argv) {

@@ -31,8 +31,8 @@ struct options {
     const char *host;
     int port;              /* of the protocol the subscribers speak */
     int mqtt_port;         /* where updates are published */
-    int subscribers, workers, topics, per_client, window, clean;
-    double rate, warmup_s, seconds;
+    int subscribers, workers, topics, per_client, clean;
+    double window, rate, warmup_s, seconds;
     const char *prefix;    /* of client ids */
     const char *app;       /* topics are app/o0, app/o1, ... */
     uint64_t first;        /* versions published rise from here */
