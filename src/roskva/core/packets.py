@@ -9,6 +9,7 @@ again, by the table, after a reconnect.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from roskva.model import Key
 
@@ -18,13 +19,18 @@ Sent = tuple[Key, int, int]
 """Object, version (−1: unknown), epoch."""
 
 
+_FEW: Final = 8
+"""Up to here, looking through what is in flight is cheaper than an index of it."""
+
+
 class PacketIds:
-    __slots__ = ("_sent", "in_flight", "last", "receive_maximum")
+    __slots__ = ("_index", "in_flight", "last", "receive_maximum")
 
     def __init__(self, receive_maximum: int) -> None:
         self.in_flight: dict[int, Sent | None] = {}
         """None: taken back, and only the id is still in use."""
-        self._sent: set[Sent] = set()
+        self._index: set[Sent | None] | None = None
+        """What is in flight, while that is much."""
         self.last = 0
         self.receive_maximum = receive_maximum
 
@@ -33,17 +39,20 @@ class PacketIds:
 
     def take(self, proposed: int, sent: Sent) -> int | None:
         """The id to send this under; None if it is in flight already. Not to be asked when full."""
-        if sent in self._sent:
+        if self.in_flight and self._is_in_flight(sent):
             return None
         id = proposed if proposed not in self.in_flight else self._free_id()
         self.in_flight[id] = sent
-        self._sent.add(sent)
+        if self._index is not None:
+            self._index.add(sent)
         return id
 
     def acked(self, id: int) -> Sent | None:
         sent = self.in_flight.pop(id, None)
-        if sent is not None:
-            self._sent.discard(sent)
+        if self._index is not None:
+            self._index.discard(sent)
+            if len(self.in_flight) <= _FEW:
+                self._index = None
         return sent
 
     def disown(self, keys: Collection[Key]) -> None:
@@ -56,7 +65,14 @@ class PacketIds:
         for id, sent in self.in_flight.items():
             if sent is not None and sent[0] in keys:
                 self.in_flight[id] = None
-                self._sent.discard(sent)
+        self._index = None
+
+    def _is_in_flight(self, sent: Sent) -> bool:
+        if self._index is None:
+            if len(self.in_flight) <= _FEW:
+                return sent in self.in_flight.values()
+            self._index = set(self.in_flight.values())
+        return sent in self._index
 
     def _free_id(self) -> int:
         while True:
