@@ -293,6 +293,7 @@ class Side:
         notification = Notification(key, version, EPOCH, payload)
         frame = Frame(ServerMessage(PROTOCOL, notifications=[notification]), self.step)
         self.conn.broadcast(frame)
+        frame.flush()
         return frame
 
     def confirm(self, *keys: Key, code: str | None = None) -> None:

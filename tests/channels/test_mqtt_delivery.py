@@ -431,6 +431,7 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
         one.subscribe((X, 1), (Y, 1))
     frame = sides[0].broadcast(X, 1)
     sides[1].conn.broadcast(frame)
+    frame.flush()
     (first,), (second,) = sides[0].told(), sides[1].told()
     assert first.id == second.id
     # The third has that very id in flight for something else.
@@ -438,6 +439,7 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
     assert busy is not None
     busy.ids.take(first.id, (Y, 9, EPOCH))
     sides[2].conn.broadcast(frame)
+    frame.flush()
     (third,) = sides[2].told()
     assert third == (X, b"1")
     assert third.id != first.id

@@ -116,7 +116,7 @@ class WebSocket(asyncio.Protocol, Connection):
 
     def broadcast(self, frame: Frame) -> None:
         if not self._closing:
-            self._transport.write(frame.encoded(self._encode))
+            frame.to_write(self._transport.write, frame.encoded(self._encode))
 
     def close(self) -> None:
         self._hang_up(_COME_BACK, "come back later")

@@ -44,6 +44,7 @@ class Fanout:
         if not self._waves and len(conns) <= SLICE:
             for conn in conns:
                 conn.broadcast(frame)
+            frame.flush()
             return
         self._add(effect.message.notifications[0].object, frame, conns)
 
@@ -76,6 +77,7 @@ class Fanout:
             while wave.conns and room > 0:  # writing to one may bring the next wave for others
                 wave.conns.popleft().broadcast(wave.frame)
                 room -= 1
+            wave.frame.flush()
             if not wave.conns:
                 waves.remove(wave)
             del self._waves[key]

@@ -192,7 +192,7 @@ class MqttConnection(asyncio.Protocol, Connection):
     def broadcast(self, frame: Frame) -> None:
         delivery = self._delivery
         if delivery is not None:
-            delivery.broadcast(frame.encoded(self._encode), frame.step)
+            delivery.broadcast(frame.encoded(self._encode), frame)
 
     def close(self) -> None:
         reason = _CLOSING.get(self._error, Reason.UNSPECIFIED)

@@ -13,6 +13,7 @@ as acks keep up.
 
 from typing import TYPE_CHECKING, Final
 
+from roskva.channels.base import Frame
 from roskva.channels.mqtt import encode, fields
 from roskva.channels.mqtt.encode import DUP, QOS_1, RETAIN
 from roskva.core.effects import Acked, Drained, Lagging
@@ -149,7 +150,7 @@ class Delivery:
 
     # Notifications.
 
-    def broadcast(self, notices: list[Notice], step: int) -> None:
+    def broadcast(self, notices: list[Notice], frame: Frame) -> None:
         for notice in notices:
             qos = self.granted.get(notice.key)
             if qos is None:
@@ -160,15 +161,23 @@ class Delivery:
                     continue
             if qos == _AT_LEAST_ONCE:
                 ids = self.ids
-                if self._congested or len(ids.in_flight) >= ids.receive_maximum:
-                    self._leave_out(step)
+                in_flight = ids.in_flight
+                if not in_flight and not self._congested:  # as a rule: there is nothing to ask
+                    in_flight[notice.id] = notice.sent
+                    frame.to_write(self._write, notice.shared)
+                    continue
+                if self._congested or len(in_flight) >= ids.receive_maximum:
+                    self._leave_out(frame.step)
                     return
                 id = ids.take(notice.id, notice.sent)
                 if id is not None:
-                    self._write(notice.shared if id == notice.id else notice.packet(QOS_1, id))
+                    shared = id == notice.id
+                    frame.to_write(
+                        self._write, notice.shared if shared else notice.packet(QOS_1, id)
+                    )
             elif qos == _AT_MOST_ONCE:
                 if self._congested:
-                    self._leave_out(step)
+                    self._leave_out(frame.step)
                     return
                 self._tell_once(notice, 0)
 
