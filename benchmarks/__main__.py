@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.result import NotMeasured, Result
 
-BENCHMARKS = ("core", "feed", "store", "serving")
+BENCHMARKS = ("core", "feed", "store", "serving", "audit")
 
 
 def main() -> None:

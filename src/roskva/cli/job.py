@@ -6,7 +6,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,8 +15,8 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from roskva.cli import job_report as report
 from roskva.cli.outcome import EXIT_CODES, FAILED, OK, sentences
 from roskva.errors import BadInput
 from roskva.pipeline.requirements import require_pipeline
@@ -24,7 +25,6 @@ from roskva.server.checkpoints import checkpoints
 from roskva.server.directory import DataDirectory
 
 if TYPE_CHECKING:
-    from roskva.pipeline.jobs.audit import Audit
     from roskva.pipeline.state import State
 
 Spark = Any
@@ -60,8 +60,6 @@ ConfOption = Annotated[
 _DATA: Final = Path("roskva-data")
 _LOCAL: Final = "local[*]"
 
-console = Console(markup=False, highlight=False)
-
 
 def register(app: typer.Typer) -> None:
     jobs = typer.Typer(help="Batch jobs over the state of a node, on Spark.", no_args_is_help=True)
@@ -71,6 +69,22 @@ def register(app: typer.Typer) -> None:
         "roskva job audit /mnt/backups/monday --out behind.csv\n\n"
         f"{EXIT_CODES}"
     )(audit)
+    jobs.command(
+        epilog="Examples: roskva job gc --days 90 --dry-run\n\n"
+        "roskva job gc --days 90\n\n"
+        f"{EXIT_CODES}"
+    )(gc)
+    jobs.command(
+        epilog="Examples: roskva job latency\n\n"
+        "roskva job latency /var/lib/roskva --plots reports/\n\n"
+        f"{EXIT_CODES}"
+    )(latency)
+    jobs.command(epilog=f"Example: roskva job replay --shard 2\n\n{EXIT_CODES}")(replay)
+    jobs.command(
+        epilog="Examples: roskva job plan --registrars 4 --matchers 2\n\n"
+        "roskva job plan --clients 1000000 --each 5 --objects 100000 --rate 2000\n\n"
+        f"{EXIT_CODES}"
+    )(plan)
     app.add_typer(jobs, name="job")
 
 
@@ -107,29 +121,129 @@ def audit(
     if json:
         print_json(found)
     else:
-        show_audit(found)
+        report.show_audit(found)
     raise typer.Exit(FAILED if found.states["stale"] else OK)
 
 
-def show_audit(found: "Audit") -> None:
-    table = _table("state", "registrations", "")
-    for state, count in found.states.items():
-        share = f"{count / max(1, found.registrations):.2%}"
-        table.add_row(state, f"{count:,}", share)
-    table.add_row("all", f"{found.registrations:,}", f"for {found.objects:,} objects")
-    console.print(table)
-    if found.worst:
-        console.print(f"\nPending since {_moment(found.pending_since)}; most of it for:")
-        table = _table("object", "due", "of", "published")
-        for worst in found.worst:
-            row = (worst.object, f"{worst.due:,}", f"{worst.registrations:,}")
-            table.add_row(*row, _moment(worst.since))
-        console.print(table)
-    for key, client in found.stale:
-        console.print(f"stale: {key} at client {client}", style="red")
-    repaired = f", {found.repaired:,} repaired" if found.repaired else ""
-    stale = found.states["stale"]
-    console.print(f"\n{stale:,} stale{repaired}", style="bold red" if stale else "bold green")
+def gc(
+    data: DataArgument = _DATA,
+    days: Annotated[
+        float, typer.Option(min=0.0, help="Forget clients that were not seen for so many days.")
+    ] = 90.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be forgotten.")
+    ] = False,
+    json: JsonOption = False,
+    out: OutOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+) -> None:
+    """Forget clients that have been away for long, and rows that belong to nobody.
+
+    The node that runs drops the rows, and keeps those of clients that are back. A client that
+    comes back later keeps its identity, registers again by itself, and is told everything once.
+    """
+    with sentences(), session("gc", master, conf) as spark, state_of(data) as state:
+        from roskva.pipeline import node
+        from roskva.pipeline.jobs.gc import gc as run
+        from roskva.pipeline.output import writer
+
+        found = run(
+            spark,
+            state,
+            online=node.online(data),
+            away_since=datetime.now(UTC) - timedelta(days=days),
+            forget=None if dry_run else partial(node.forget, data),
+            out=writer(out) if out is not None else None,
+        )
+    print_json(found) if json else report.show_gc(found)
+
+
+def latency(
+    data: DataArgument = _DATA,
+    plots: Annotated[
+        Path,
+        typer.Option(exists=True, file_okay=False, help="The directory for the two pictures."),
+    ] = Path("."),
+    json: JsonOption = False,
+    out: OutOption = None,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+) -> None:
+    """Say how long notifications take from publish to ack, and where the time goes.
+
+    From the times that a node notes for sampled updates. Draws latency-cdf and latency-stages, as
+    SVG and as PNG. `--out` has one row per delivery.
+    """
+    with sentences(), session("latency", master, conf) as spark:
+        from roskva.pipeline.jobs.latency import deliveries, stage_times
+        from roskva.pipeline.jobs.latency import latency as run
+        from roskva.pipeline.jobs.plots import draw
+        from roskva.pipeline.output import writer
+        from roskva.pipeline.traces import traces
+
+        noted = traces(spark, data)
+        if out is not None:
+            writer(out)(stage_times(deliveries(noted)))
+        found = run(noted)
+        made = draw(found, plots)
+    print_json(found) if json else report.show_latency(found, made)
+
+
+def replay(
+    data: DataArgument = _DATA,
+    shard: Annotated[int, typer.Option(min=0, help="Whose store was lost.")] = 0,
+    json: JsonOption = False,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+) -> None:
+    """Rebuild a shard's object rows from its feed, after its store was lost.
+
+    The node must be stopped, and the store deleted. The shard begins a new epoch; where the feed
+    reaches back, clients are told versions.
+    """
+    with (
+        sentences(),
+        DataDirectory.open(data).own(shard) as owned,
+        session("replay", master, conf) as spark,
+    ):
+        from roskva.pipeline.jobs.replay import replay as run
+
+        found = run(spark, owned.feed_path, owned.store_path)
+    print_json(found) if json else report.show_replay(shard, found)
+
+
+def plan(
+    data: Annotated[
+        Path | None,
+        typer.Argument(metavar="DATA", help="Whose registrations and rates. None: made up."),
+    ] = None,
+    registrars: Annotated[int, typer.Option(min=1, help="Processes that serve clients.")] = 1,
+    matchers: Annotated[int, typer.Option(min=1, help="Processes that share the shards.")] = 1,
+    shards: Annotated[int, typer.Option(min=1, help="If made up.")] = 4,
+    clients: Annotated[int, typer.Option(min=1, help="If made up.")] = 100_000,
+    each: Annotated[int, typer.Option(min=1, help="Registrations of a client, if made up.")] = 5,
+    objects: Annotated[int, typer.Option(min=1, help="If made up.")] = 10_000,
+    rate: Annotated[float, typer.Option(min=0.0, help="Updates per second, if made up.")] = 100.0,
+    hours: Annotated[float, typer.Option(min=0.01, help="Of the feed, to count updates in.")] = 1.0,
+    json: JsonOption = False,
+    master: MasterOption = _LOCAL,
+    conf: ConfOption = None,
+) -> None:
+    """Say how load and memory would spread over processes, and what more clients would need."""
+    with sentences(), session("plan", master, conf) as spark:
+        from roskva.pipeline.jobs.plan import Layout, rates_of, synthetic
+        from roskva.pipeline.jobs.plan import plan as run
+
+        if data is None:
+            layout = Layout(registrars, matchers, shards)
+            found = run(*synthetic(spark, clients, each, objects, rate), layout)
+        else:
+            with state_of(data) as state:
+                layout = Layout(registrars, matchers, len(state.shards()))
+                registrations = state.table(spark, "registrations").filter("created")
+                found = run(registrations, rates_of(feed_of(spark, data), hours), layout)
+    print_json(found) if json else report.show_plan(found)
 
 
 # What jobs have in common.
@@ -212,12 +326,8 @@ def print_json(found: msgspec.Struct) -> None:
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
 
 
-def _moment(time: datetime | None) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S") if time is not None else "–"
+def feed_of(spark: Spark, data: Path) -> Any:
+    from roskva.pipeline.source import NAME, FeedSource
 
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
-    return table
+    spark.dataSource.register(FeedSource)
+    return spark.read.format(NAME).option("failOnDataLoss", False).load(str(data))

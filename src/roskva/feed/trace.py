@@ -1,0 +1,66 @@
+"""When sampled updates passed each stage on their way to a client, written as a feed is.
+
+Every process of a node writes a log of its own, `DATA/trace/NAME`, in the format of the feed: an
+entry is an update whose `source` is the stage and whose `published_at` is when it was there. Which
+updates are sampled is decided by a hash of object and version, so that all processes take the same
+ones without talking about it.
+
+Noting costs an entry in a list; a thread has to `flush` every so often. Traces are no part of the
+state: they are bounded, and may be lost or deleted.
+"""
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from secrets import randbits
+from typing import Final
+
+from roskva.disk import RealDisk
+from roskva.feed.log import MAX_GROUP_ROWS, Log, LogConfig
+from roskva.feed.retention import Retention
+from roskva.model import Key, Update
+
+STAGES: Final = ("published", "appended", "bridged", "matched", "sent", "acked")
+"""In their order. `bridged` only where the fast path is off; `acked` once per client."""
+
+DIRECTORY: Final = "trace"
+_MAX_BYTES: Final = 64 << 20
+_SEGMENT_BYTES: Final = 8 << 20
+
+
+class Trace:
+    """One in `one_in` updates. `note` on one thread; `flush` and `close` on any, one at a time."""
+
+    def __init__(self, directory: Path, one_in: int, now_us: int) -> None:
+        self._one_in = one_in
+        self._noted: list[Update] = []
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        retention = Retention(max_bytes=_MAX_BYTES)
+        self._log = Log.open(
+            RealDisk(),
+            str(directory),
+            lineage=randbits(62),
+            now_us=now_us,
+            config=LogConfig(_SEGMENT_BYTES, retention),
+        )
+
+    def wants(self, key: Key, version: int) -> bool:
+        return zlib.crc32(b"%s@%d" % (key.encode(), version)) % self._one_in == 0
+
+    def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
+        if self.wants(key, version) and len(self._noted) < MAX_GROUP_ROWS:
+            self._noted.append(Update(key, version, stage, published_at=at_us))
+
+    def flush(self, now_us: int) -> None:
+        noted, self._noted = self._noted, []
+        self.write(noted, now_us)
+
+    def write(self, entries: Sequence[Update], now_us: int) -> None:
+        if entries:
+            self._log.append(entries)
+            self._log.commit(now_us)
+        self._log.tidy(now_us)
+
+    def close(self, now_us: int) -> None:
+        self.flush(now_us)
+        self._log.close()

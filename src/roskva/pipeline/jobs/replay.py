@@ -1,0 +1,160 @@
+"""`replay`: a shard's object rows from its feed, after its store was lost.
+
+A node whose store is gone does the same when it starts, one update after the other, and says
+nothing until it is done. This does it beforehand: in parallel, and with one write per object.
+
+**The epoch is a new one**, always. The old one is lost with the store, and a feed cannot prove that
+it holds everything that was ever told: retention cuts it off. So clients that had acked what the
+feed still has are told *unknown*, once; those that are behind, or come back without a row, are told
+the version.
+
+**What is known.** The feed is complete after the last range in it that cannot be read. A version
+from before that is a lower bound, and stands in its row as of no epoch: the next update has to be
+above it, and until then clients are told unknown. That is what the matcher does when it comes to
+such a range.
+
+**In what order.** Rows first, the marker last: whoever stops in between leaves a store without a
+marker, and a node or another replay starts from the beginning.
+"""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from roskva.core.effects import ObjectRow, PutObject, PutShard, Write
+from roskva.disk import RealDisk
+from roskva.errors import BadInput
+from roskva.feed.reader import LogReader
+from roskva.model import NO_EPOCH, NO_MARK, NO_VERSION, shard_epoch
+from roskva.pipeline.history import history
+from roskva.store import rows
+from roskva.store.rocksdb import RocksStore
+
+FORMAT: Final = "roskva-rows"
+_VALUE: Final = ("version", "source", "payload", "published_at", "offset")
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    objects: int
+    known: int
+    """Whose version can be told to clients."""
+    last: int
+    """The end of the feed."""
+    lost_up_to: int
+    """The end of the last range that cannot be read; 0 if the feed is whole."""
+    epoch: int
+
+
+def replay(spark: SparkSession, feed: Path, store: Path) -> Replayed:
+    """The shard must be owned by whoever calls this."""
+    if not feed.is_dir():
+        raise BadInput(f"{feed} is not there: there is nothing to replay")
+    _refuse_if_used(store)
+    reader = LogReader(RealDisk(), str(feed))
+    end, epoch = reader.end(), shard_epoch(secrets.randbits(64))
+    read = history(spark, feed).persist()
+    lost = read.filter("object IS NULL").agg(F.max("offset")).first()
+    lost_up_to = int(lost[0]) if lost is not None and lost[0] is not None else 0
+    rebuilt = object_rows(read.filter("object IS NOT NULL"), lost_up_to, epoch).persist()
+    spark.dataSource.register(RowsSink)
+    rebuilt.repartition(1).write.format(FORMAT).mode("append").save(str(store))
+    _finish(store, PutShard(epoch, reader.lineage, end))
+    counted = rebuilt.agg(F.count("*"), F.count_if(F.col("epoch") == epoch)).first()
+    assert counted is not None
+    return Replayed(counted[0], counted[1], end, lost_up_to, epoch)
+
+
+def object_rows(updates: DataFrame, lost_up_to: int, epoch: int) -> DataFrame:
+    """Per object the mark of its last reset, and the highest version after it; null if none."""
+    marks = (
+        updates.filter("reset")
+        .groupBy("object")
+        .agg(F.max("offset").alias("reset_at"), F.max_by("version", "offset").alias("mark"))
+    )
+    after = (
+        updates.filter("NOT reset")
+        .join(marks.select("object", "reset_at"), "object", "left")
+        .filter("reset_at IS NULL OR offset > reset_at")
+    )
+    newest = after.groupBy("object").agg(
+        F.max_by(F.struct(*_VALUE), F.struct("version", "offset")).alias("newest")
+    )
+    known = F.when(F.col("newest.offset") > lost_up_to, F.lit(epoch)).otherwise(F.lit(NO_EPOCH))
+    return newest.join(marks, "object", "full").select(
+        "object", "mark", *(f"newest.{name}" for name in _VALUE[:-1]), known.alias("epoch")
+    )
+
+
+def _refuse_if_used(store: Path) -> None:
+    if not store.is_dir():
+        return
+    opened = RocksStore(store)
+    try:
+        used = rows.shard_row(opened.read(rows.SHARD_ROW)) is not None
+    finally:
+        opened.close()
+    if used:
+        raise BadInput(
+            f"{store} is not lost: the node goes on from it, and reads from the feed what it has "
+            "not seen. If it is damaged, delete it first"
+        )
+
+
+def _finish(store: Path, shard: PutShard) -> None:
+    opened = RocksStore(store)
+    try:
+        opened.write(rows.operations_of(shard), sync=True)
+    finally:
+        opened.close()
+
+
+class RowsSink(DataSource):
+    """Writes `object_rows` into a store that nobody else has open; from a single task."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> "RowsWriter":
+        return RowsWriter(Path(self.options["path"]))
+
+
+@dataclass
+class _Written(WriterCommitMessage):
+    objects: int
+
+
+class RowsWriter(DataSourceArrowWriter):
+    def __init__(self, store: Path) -> None:
+        self._store = store
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        written = 0
+        store = RocksStore(self._store)
+        try:
+            for batch in iterator:
+                for operations in rows.batches(map(_put, batch.to_pylist())):
+                    store.write(operations)
+                written += batch.num_rows
+            store.sync()
+        finally:
+            store.close()
+        return _Written(written)
+
+
+def _put(row: dict[str, Any]) -> Write:
+    version = NO_VERSION if row["version"] is None else row["version"]
+    mark = row["mark"] or NO_MARK
+    value = ObjectRow(
+        version, mark, row["source"], row["payload"], row["published_at"] or 0, row["epoch"]
+    )
+    return PutObject(row["object"], value, replace=row["mark"] is not None)
