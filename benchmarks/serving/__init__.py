@@ -32,8 +32,8 @@ RATE: Final = 10.0
 REPETITIONS: Final = 3
 SECONDS: Final = 3.0
 
-IDLE: Final = 5000
-IDLE_OBJECTS: Final = 5000
+IDLE: Final = 10_000
+IDLE_OBJECTS: Final = 5_000
 IDLE_EACH: Final = 5
 
 PEER: Final = "Mosquitto"
