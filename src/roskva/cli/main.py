@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "backup": "backup",
     "restore": "backup",
     "feed": "feed",
+    "pipeline": "pipeline",
     "sim": "sim",
     "job": "job",
     "demo": "demo",

@@ -15,13 +15,15 @@ import uvloop
 from roskva.cli.outcome import EXIT_CODES, sentences
 from roskva.config import Config, load
 from roskva.errors import BadConfig
+from roskva.links.parent import told
 from roskva.links.running import Process, Running, announce, withdraw
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
 from roskva.server.listening import listen, port_of
 from roskva.server.node import Node, Role
 from roskva.server.process import log_to_stderr, run
-from roskva.server.supervisor import Supervisor, processes, run_directory
+from roskva.server.status import PIPELINE_REPORT
+from roskva.server.supervisor import Child, Supervisor, keep, processes, run_directory
 
 _EXAMPLES: Final = """Examples:
 
@@ -63,6 +65,15 @@ def serve(
         str | None,
         typer.Option(help="Who numbers versions, by default: app (publishers) or assigned."),
     ] = None,
+    no_pipeline: Annotated[
+        bool, typer.Option("--no-pipeline", help="Leave Spark out: no bridge, nothing is ingested.")
+    ] = False,
+    no_fast_path: Annotated[
+        bool,
+        typer.Option(
+            "--no-fast-path", help="Let the pipeline alone deliver, by default. For tests."
+        ),
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback although nothing is secret.")
     ] = False,
@@ -81,6 +92,8 @@ def serve(
                 "node.registrars": registrars,
                 "node.matchers": matchers,
                 "defaults.versions": versions,
+                "defaults.fast_path": False if no_fast_path else None,
+                "pipeline.enabled": False if no_pipeline else None,
             },
         )
         _check_address(settings.node.host, insecure)
@@ -103,15 +116,25 @@ def _serve(settings: Config) -> None:
     with data.serving(), run_directory(data.path) as run_dir:
         parts = processes(settings, shards, run_dir)
         started = partial(_started, settings, parts, http, mqtt)
+        pipeline = _pipeline(settings, run_dir) if settings.pipeline.enabled else None
         try:
             if several:
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    runner.run(Supervisor(settings, parts, http, mqtt).run(started))
+                    runner.run(Supervisor(settings, parts, http, mqtt, pipeline).run(started))
             else:
                 role = Role(parts[0].name, parts[0].shards, True, parts)
-                run(Node(role, settings, data, keys, http, mqtt), started)
+                beside = None if pipeline is None else partial(keep, pipeline)
+                run(Node(role, settings, data, keys, http, mqtt), started, beside)
         finally:
             withdraw(data.path)
+
+
+def _pipeline(settings: Config, run_dir: Path) -> Child:
+    """A node serves without it, and before it is there."""
+    scratch = run_dir / "pipeline"
+    scratch.mkdir()
+    report = run_dir / PIPELINE_REPORT
+    return Child("pipeline", "roskva.pipeline.child", told((settings, report, scratch)))
 
 
 def _check_address(host: str, insecure: bool) -> None:

@@ -41,12 +41,38 @@ class Shard(msgspec.Struct, frozen=True):
     process: str = ""
 
 
+class Part(msgspec.Struct, frozen=True):
+    """The bridge, or an ingest."""
+
+    name: str = ""
+    state: str = ""
+    batches: int = 0
+    batch_ms: int | None = None
+    last_error: str = ""
+    lag_updates: int | None = None
+    lag_seconds: float | None = None
+    gaps: list[int] = []
+    gaps_closed: int = 0
+    published: int | None = None
+    dead_letters: int | None = None
+
+
+class Pipeline(msgspec.Struct, frozen=True):
+    state: str = ""
+    why: str = ""
+    pid: int = 0
+    rss_bytes: int = 0
+    cpu_seconds: float = 0.0
+    parts: list[Part] = []
+
+
 class Status(msgspec.Struct, frozen=True):
     version: str = ""
     started_at: float = 0.0
     """Wall-clock seconds."""
     processes: list[Process] = []
     shards: list[Shard] = []
+    pipeline: Pipeline = Pipeline()
 
 
 def register(app: typer.Typer) -> None:
@@ -81,6 +107,8 @@ def show(found: Status, console: Console) -> None:
     console.print(f"roskva {found.version}{up}\n", style="bold")
     console.print(processes(found.processes), "")
     console.print(shards(found.shards))
+    if found.pipeline.state:
+        console.print("", *pipeline(found.pipeline))
     if counted := counters(found.processes):
         console.print("", counted)
 
@@ -117,6 +145,33 @@ def shards(found: list[Shard]) -> Table:
             f"{shard.links:,}",
         )
     return table
+
+
+def pipeline(found: Pipeline) -> list[Text | Table]:
+    why = f": {found.why}" if found.why else ""
+    used = f", {found.rss_bytes / _MIB:,.0f} MiB, {found.cpu_seconds:,.1f} s" if found.pid else ""
+    head = Text(f"pipeline {found.state}{why}{used}", style="red" * (found.state == "failed"))
+    table = _table(
+        *("pipeline", "state", "batches", "batch", "lag", "behind", "published", "dead", "gaps"),
+        left=2,
+    )
+    for part in found.parts:
+        table.add_row(
+            part.name,
+            Text(part.last_error or part.state, style="red" * (part.state == "failed")),
+            f"{part.batches:,}",
+            _figure(part.batch_ms, " ms"),
+            _figure(part.lag_updates),
+            _figure(part.lag_seconds, " s"),
+            _figure(part.published),
+            _figure(part.dead_letters),
+            ", ".join(f"shard {shard}" for shard in part.gaps) or f"{part.gaps_closed:,} closed",
+        )
+    return [head, table] if found.parts else [head]
+
+
+def _figure(value: float | None, unit: str = "") -> str:
+    return "" if value is None else f"{value:,}{unit}"
 
 
 def counters(found: list[Process]) -> Table | None:

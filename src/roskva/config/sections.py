@@ -223,7 +223,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
             description="Run it with the node. Without it the node reads its own feed after a gap, "
             "and nothing is ingested."
         ),
-    ] = True
+    ] = False
     master: Annotated[
         str,
         Meta(min_length=1, description="Where Spark runs: on this machine, or `spark://…`."),
@@ -274,6 +274,10 @@ class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(description="SQL that is true for the rows that count; others are skipped."),
     ] = None
+    interval_seconds: Annotated[
+        float,
+        Meta(ge=0.0, le=86400.0, description="How often the source is looked at for more."),
+    ] = 1.0
     with_node: Annotated[
         bool,
         Meta(description="Run it with the node. Otherwise `roskva pipeline ingest NAME` runs it."),

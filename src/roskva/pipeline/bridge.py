@@ -41,13 +41,10 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 class Bridge:
-    def __init__(
-        self, spark: SparkSession, data: Path, checkpoint: Path, *, fast_path: bool
-    ) -> None:
+    def __init__(self, spark: SparkSession, data: Path, *, fast_path: bool) -> None:
         """`fast_path`: whether all apps use it; if not, the bridge has no time to lose."""
         self._spark = spark
         self._data = str(data)
-        self._checkpoint = checkpoint
         self._patience_ms = _PATIENCE_MS if fast_path else 0
         self._feeds = Feeds(self._data)
         self._matchers = Matchers(self._data)
@@ -55,7 +52,7 @@ class Bridge:
         self.gaps_closed = 0
         spark.dataSource.register(BridgeSource)
 
-    def start(self) -> StreamingQuery:
+    def start(self, checkpoint: Path) -> StreamingQuery:
         rows = (
             self._spark.readStream.format(NAME)
             .option("path", self._data)
@@ -66,7 +63,7 @@ class Bridge:
         return (
             rows.writeStream.queryName("bridge")
             .foreach(Delivery(self._data))
-            .option("checkpointLocation", str(self._checkpoint))
+            .option("checkpointLocation", str(checkpoint))
             # An update may come twice, so the query need not wait for its own log.
             .option("asyncProgressTrackingEnabled", "true")
             .option("asyncProgressTrackingCheckpointIntervalMs", "1000")
@@ -87,20 +84,16 @@ class Bridge:
             found[shard] = Lag(reader.count(at.offset), max(0.0, now - since))
         return found
 
-    def gaps(self, lags: dict[int, Lag]) -> list[int]:
-        """Shards whose matcher stands still although there are updates before it."""
+    def gaps(self, lags: dict[int, Lag], passed: dict[int, Marker]) -> list[int]:
+        """Shards whose matcher stands still where the query has passed it."""
         now = time.monotonic()
-        positions = self._matchers.positions(lags)
-        found = []
-        for shard, at in positions.items():
-            offset, since = self._stood.get(shard, (-1, now))
-            if offset != at.offset:
-                self._stood[shard] = at.offset, now
-            elif now - since > _GAP_S:
-                found.append(shard)
-        for shard in self._stood.keys() - positions.keys():
-            del self._stood[shard]
-        return found
+        stood, self._stood = self._stood, {}
+        for shard, at in self._matchers.positions(lags).items():
+            if shard in passed and at.lineage == passed[shard].lineage:
+                before, since = stood.get(shard, (at.offset, now))
+                if at.offset < passed[shard].offset:
+                    self._stood[shard] = at.offset, since if before == at.offset else now
+        return [shard for shard, (_, since) in self._stood.items() if now - since > _GAP_S]
 
     def close_gaps(self) -> int:
         """By batches of the feed, until nothing is missing that can be had; how many it took."""

@@ -255,5 +255,10 @@ def bridged(feeds: Feeds, wanted: InputPartition) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([*columns, *part.columns], schema=_arrow)
 
 
+def passed(offsets: dict[str, int]) -> dict[int, Marker]:
+    """Where the query has been, by its offset."""
+    return _split(offsets)[0]
+
+
 def _split(offsets: dict[str, int]) -> tuple[dict[int, Marker], int]:
     return markers_of({k: v for k, v in offsets.items() if k != BEAT}), offsets.get(BEAT, 0)

@@ -21,6 +21,7 @@ import json
 import logging
 import os
 import struct
+import time
 import uuid
 import zlib
 from pathlib import Path
@@ -40,14 +41,16 @@ class CheckpointInUse(Unavailable):
 class Checkpoint:
     """Used as a context; `lock` is inherited by the JVM."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, patience_s: float = 0.0) -> None:
+        """`patience_s`: how long to wait for the JVM of a run that was killed."""
         self.directory = directory
+        self._patience_s = patience_s
         self.spark = directory / "spark"
         self.lock = -1
 
     def __enter__(self) -> "Checkpoint":
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.lock = _locked(self.directory)
+        self.lock = self._locked()
         self.repaired = repair(self.spark)
         for sentence in self.repaired:
             _LOG.warning("%s", sentence)
@@ -60,6 +63,16 @@ class Checkpoint:
         trace: TracebackType | None,
     ) -> None:
         os.close(self.lock)
+
+    def _locked(self) -> int:
+        give_up_at = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return _locked(self.directory)
+            except CheckpointInUse:
+                if time.monotonic() > give_up_at:
+                    raise
+                time.sleep(0.1)
 
 
 def _locked(directory: Path) -> int:

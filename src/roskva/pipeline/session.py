@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -43,22 +43,37 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     *,
     inherited: Sequence[int] = (),
+    said: Path | None = None,
+    scratch: Path | None = None,
 ) -> SparkSession:
-    """`inherited`: open files that the JVM keeps open too, for the locks on them to outlive us."""
+    """`inherited`: open files that the JVM keeps open too, for the locks on them to outlive us.
+    `said`: the file for what the JVM and the workers print, in place of our standard error.
+    `scratch`: for files that are gone with the session; whoever kills it has to remove them."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    temporary = scratch or Path(tempfile.gettempdir())
+    java = f"-Dlog4j2.configurationFile=file:{_LOGGING} -Djava.io.tmpdir={temporary}"
     conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
-    scratch = tempfile.gettempdir()
     for key, value in {
         **_SETTINGS,
         **(_ON_THIS_MACHINE if master.startswith("local") else {}),
-        "spark.sql.warehouse.dir": f"{scratch}/roskva-warehouse",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}",
+        "spark.local.dir": str(temporary),
+        "spark.sql.warehouse.dir": f"{temporary}/roskva-warehouse",
+        "spark.driver.extraJavaOptions": java,
         **(settings or {}),
     }.items():
         conf.set(key, value)
     if SparkContext._active_spark_context is None:
-        how = {"pass_fds": tuple(inherited)} if inherited else None
-        gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
-        SparkContext(conf=conf, gateway=gateway)
+        _launch(conf, inherited, said)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _launch(conf: SparkConf, inherited: Sequence[int], said: Path | None) -> None:
+    how: dict[str, Any] = {"pass_fds": tuple(inherited)} if inherited else {}
+    if said is None:
+        gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
+    else:
+        with said.open("ab") as output:
+            how |= {"stdout": output, "stderr": output}
+            gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)

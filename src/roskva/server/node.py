@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -35,7 +36,7 @@ from roskva.server.directory import DataDirectory
 from roskva.server.front import NodeFront
 from roskva.server.ports import LocalPort, Port, SocketPort
 from roskva.server.shard import Shard
-from roskva.server.status import gathered, process_status
+from roskva.server.status import gathered, pipeline_status, process_status
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
 from roskva.wire.links import (
@@ -199,7 +200,9 @@ class Node:
     async def status(self) -> dict[str, Any]:
         others = [process for process in self.role.processes if process.name != self.role.name]
         told = await asyncio.gather(*(_status_of(process) for process in others))
-        return gathered(__version__, self._started_at, [self.own_status(), *told])
+        run_dir = Path(self.role.socket).parent
+        pipeline = pipeline_status(self._config.pipeline, run_dir)
+        return gathered(__version__, self._started_at, [self.own_status(), *told], pipeline)
 
     def online(self) -> dict[str, Any]:
         """In this process."""

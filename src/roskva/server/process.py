@@ -1,18 +1,10 @@
-"""How a process of a node runs: its loop, its signals, its end.
-
-A child is told what it is on its standard input, which stays open for as long as its parent lives.
-When it ends, however the parent died, so does the child: nothing is left behind that holds a port
-or a lock.
-"""
+"""How a process of a node runs: its loop, its signals, its end."""
 
 import asyncio
 import logging
-import os
-import pickle
 import signal
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -20,6 +12,7 @@ import uvloop
 
 from roskva.config import Config
 from roskva.errors import RoskvaError
+from roskva.links.parent import hear
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
 from roskva.server.listening import listen
@@ -35,18 +28,33 @@ class Assignment(msgspec.Struct, frozen=True):
     mqtt_port: int | None
 
 
-def run(node: Node, started: Callable[[], None] = lambda: None) -> None:
-    """Until SIGTERM or SIGINT."""
+def run(
+    node: Node,
+    started: Callable[[], None] = lambda: None,
+    beside: Callable[[asyncio.Event], Awaitable[None]] | None = None,
+) -> None:
+    """Until SIGTERM or SIGINT. What runs `beside` the node begins when it has started."""
 
     async def serve() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        await node.run(stop, started)
+        async with asyncio.TaskGroup() as tasks:
+
+            def begun() -> None:
+                started()
+                if beside is not None:
+                    tasks.create_task(_awaited(beside(stop)))
+
+            await node.run(stop, begun)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
 
 
 def child() -> None:
@@ -54,10 +62,7 @@ def child() -> None:
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log_to_stderr()
-    assignment = _assignment()
-    if assignment is None:
-        sys.exit(1)
-    _die_with_the_parent()
+    assignment: Assignment = hear()
     try:
         run(_node(assignment))
     except RoskvaError as error:
@@ -71,22 +76,6 @@ def log_to_stderr() -> None:
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
-def told(assignment: Assignment) -> bytes:
-    pickled = pickle.dumps(assignment)
-    return len(pickled).to_bytes(4) + pickled
-
-
-def _assignment() -> Assignment | None:
-    """None: the parent was gone before it could tell."""
-    stdin = sys.stdin.buffer
-    length = int.from_bytes(stdin.read(4))
-    pickled = stdin.read(length)
-    if not pickled or len(pickled) < length:
-        return None
-    assignment: Assignment = pickle.loads(pickled)
-    return assignment
-
-
 def _node(assignment: Assignment) -> Node:
     config, role = assignment.config, assignment.role
     data = DataDirectory.open(Path(config.node.data))
@@ -96,21 +85,6 @@ def _node(assignment: Assignment) -> Node:
         if assignment.mqtt_port is not None:
             mqtt = listen(config.node.host, assignment.mqtt_port, shared=True)
     return Node(role, config, data, token_keys(data.path), http, mqtt)
-
-
-def _die_with_the_parent() -> None:
-    """On a thread, so that it holds also while the loop is busy.
-
-    It reads the descriptor itself: `sys.stdin` would be locked when the interpreter ends.
-    """
-    stdin = sys.stdin.fileno()
-
-    def wait() -> None:
-        while os.read(stdin, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -3,11 +3,17 @@
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from roskva.config import PipelineConfig
 from roskva.server.front import NodeFront
 from roskva.server.shard import Shard
 
+PIPELINE_REPORT: Final = "pipeline.json"
+"""Beside the sockets of a node's processes."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -43,13 +49,27 @@ def _shard_status(shard: Shard, process: str) -> dict[str, Any]:
     }
 
 
-def gathered(version: str, started_at: float, told: list[dict[str, Any]]) -> dict[str, Any]:
+def pipeline_status(config: PipelineConfig, run_dir: Path) -> dict[str, Any]:
+    """What the pipeline last said of itself."""
+    if not config.enabled:
+        return {"state": "off", "why": "it is not enabled"}
+    try:
+        report: dict[str, Any] = msgspec.json.decode((run_dir / PIPELINE_REPORT).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return {"state": "starting"}
+    return report
+
+
+def gathered(
+    version: str, started_at: float, told: list[dict[str, Any]], pipeline: dict[str, Any]
+) -> dict[str, Any]:
     shards = [shard for process in told for shard in process.pop("shards", [])]
     return {
         "version": version,
         "started_at": started_at,
         "processes": told,
         "shards": sorted(shards, key=lambda shard: shard["shard"]),
+        "pipeline": pipeline,
     }
 
 

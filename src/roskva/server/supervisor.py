@@ -19,10 +19,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from roskva.config import Config
+from roskva.links.parent import NOT_AGAIN, told
 from roskva.links.running import Process
 from roskva.server.node import Role
-from roskva.server.process import Assignment, told
+from roskva.server.process import Assignment
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S: Final = 10.0
@@ -73,8 +76,10 @@ class Supervisor:
         processes: tuple[Process, ...],
         http: socket.socket,
         mqtt: socket.socket | None,
+        beside: "Child | None" = None,
     ) -> None:
-        """The sockets are bound and not listening: they hold the ports for the registrars."""
+        """The sockets are bound and not listening: they hold the ports for the registrars.
+        `beside`: what else is to be kept running, and needed by nobody."""
         roles = [
             Role(process.name, process.shards, not process.shards, processes)
             for process in processes
@@ -82,6 +87,7 @@ class Supervisor:
         http_port: int = http.getsockname()[1]
         mqtt_port: int | None = None if mqtt is None else mqtt.getsockname()[1]
         self._assignments = [Assignment(role, config, http_port, mqtt_port) for role in roles]
+        self._beside = beside
 
     async def run(self, started: Callable[[], None]) -> None:
         stop, stop_states = asyncio.Event(), asyncio.Event()
@@ -91,37 +97,47 @@ class Supervisor:
         async with asyncio.TaskGroup() as tasks:
             serving = []
             for assignment in self._assignments:
+                child = Child(assignment.role.name, "roskva.server.process", told(assignment))
                 if assignment.role.front:
-                    serving.append(tasks.create_task(_keep(assignment, stop)))
+                    serving.append(tasks.create_task(keep(child, stop)))
                 else:
-                    tasks.create_task(_keep(assignment, stop_states))
+                    tasks.create_task(keep(child, stop_states))
             started()
+            if self._beside is not None:
+                tasks.create_task(keep(self._beside, stop))
             await asyncio.wait(serving)
             stop_states.set()  # by now the last acks have reached them
 
 
-async def _keep(assignment: Assignment, stop: asyncio.Event) -> None:
-    name = assignment.role.name
+class Child(msgspec.Struct, frozen=True):
+    """A process of ours: its name for people, the module it runs, and what it is told."""
+
+    name: str
+    module: str
+    told: bytes
+
+
+async def keep(child: Child, stop: asyncio.Event) -> None:
     pause_s = 0.0
     while not stop.is_set():
         began = time.monotonic()
-        code = await _run_once(assignment, stop)
-        if stop.is_set():
+        code = await _run_once(child, stop)
+        if stop.is_set() or code == NOT_AGAIN:
             return
         if time.monotonic() - began > _HEALTHY_S:
             pause_s = 0.0
-        _log.warning("%s ended with %s: starting it again in %.1f s", name, code, pause_s)
+        _log.warning("%s ended with %s: starting it again in %.1f s", child.name, code, pause_s)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), pause_s)
         pause_s = min(_LONGEST_PAUSE_S, max(0.1, 2 * pause_s))
 
 
-async def _run_once(assignment: Assignment, stop: asyncio.Event) -> int:
+async def _run_once(child: Child, stop: asyncio.Event) -> int:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "roskva.server.process", stdin=asyncio.subprocess.PIPE
+        sys.executable, "-m", child.module, stdin=asyncio.subprocess.PIPE
     )
     assert process.stdin is not None
-    process.stdin.write(told(assignment))
+    process.stdin.write(child.told)
     ended = asyncio.ensure_future(process.wait())
     stopping = asyncio.ensure_future(stop.wait())
     try:

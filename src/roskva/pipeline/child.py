@@ -1,0 +1,41 @@
+"""The main function of the pipeline as a child of `roskva serve`: at low priority, and gone when
+its parent is."""
+
+import logging
+import os
+import signal
+import sys
+
+from roskva.errors import RoskvaError
+from roskva.links.parent import NOT_AGAIN, hear
+from roskva.pipeline.processes import ends_at_once
+from roskva.pipeline.report import Report, write_report
+from roskva.pipeline.requirements import what_is_missing
+
+
+def main() -> None:
+    # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ends_at_once(signal.SIGTERM)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    config, report, scratch = hear()
+    os.nice(config.pipeline.niceness)
+    missing = what_is_missing()
+    if missing is not None:
+        write_report(report, Report(state="off", why=missing))
+        logging.warning("the pipeline is off: %s", missing)
+        sys.exit(NOT_AGAIN)
+    from roskva.pipeline.work import Work, run
+
+    ingests = tuple(name for name, ingest in config.ingest.items() if ingest.with_node)
+    try:
+        run(Work(config=config, ingests=ingests, report=report, scratch=scratch))
+    except RoskvaError as error:
+        write_report(report, Report(state="failed", why=str(error)))
+        logging.error("the pipeline: %s", error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""`roskva-publish`: where an ingest ends. Rows become updates of a node; those that cannot become
+dead letters, each with its reason. No row stops the query.
+
+Updates go to the node over HTTP, as from any publisher: it checks each one and says what is wrong
+with it, numbers versions where they are assigned, and can be reached from every worker of a
+cluster. Of the rows that come together only the last word on each object is published. What the
+node cannot take now is sent again until it can.
+
+A dead letter is a line of JSON: `at`, `reason`, `row`. The file is named after the micro-batch and
+its part, so that one that is done again replaces what it wrote.
+"""
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from roskva.errors import BadInput, RoskvaError
+from roskva.links.running import running
+from roskva.model import MAX_VERSION, ObjectId, parse_key
+from roskva.pipeline.options import Options
+from roskva.pipeline.translation import TRANSLATED
+from roskva.publisher.address import http_url
+from roskva.publisher.answers import Failure, Outcome, publish_outcomes
+
+NAME: Final = "roskva-publish"
+COUNTERS: Final = "counters.json"
+_UPDATES: Final = 1000
+_BYTES: Final = 1 << 20
+_TIMEOUT_S: Final = 30.0
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """Of an ingest, since its checkpoint was made."""
+
+    batch: int = -1
+    """The last micro-batch that is counted."""
+    rows: int = 0
+    published: int = 0
+    superseded: int = 0
+    """By another row of the same object that came with them."""
+    dead: int = 0
+
+    def plus(self, batch: int, parts: Iterable["Written"]) -> "Counters":
+        if batch <= self.batch:
+            return self  # counted already, and done again after a crash
+        done = list(parts)
+        return Counters(
+            batch,
+            self.rows + sum(part.rows for part in done),
+            self.published + sum(part.published for part in done),
+            self.superseded + sum(part.superseded for part in done),
+            self.dead + sum(part.dead for part in done),
+        )
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    rows: int = 0
+    published: int = 0
+    superseded: int = 0
+    dead: int = 0
+
+
+class Published(msgspec.Struct, omit_defaults=True):
+    """An update as a node is told it."""
+
+    app: str
+    name: str
+    version: str | None = None
+    source: str | None = None
+    payload: bytes | None = None
+
+
+Item = tuple[Published, str | None]
+"""And the row it came from."""
+
+
+class PublishSink(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if schema.names != TRANSLATED.names:
+            raise BadInput(f"{NAME} takes the columns {', '.join(TRANSLATED.names)}")
+        return PublishWriter(Options(NAME, self.options, "path", "url", "data"))
+
+
+class PublishWriter(DataSourceStreamArrowWriter):
+    """`path`: where dead letters and counters go; `url` or `data`: which node."""
+
+    def __init__(self, options: Options) -> None:
+        self._path = Path(options.text("path"))
+        self._url = options.text("url", "")
+        self._data = options.text("data", "")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        task = TaskContext.get()
+        assert task is not None
+        batch = task.getLocalProperty("streaming.sql.batchId")
+        file = self._path / "dead-letters" / f"{int(batch or 0):010}-{task.partitionId():05}.jsonl"
+        done = Written()
+        with DeadLetters(file) as dead:
+            for rows in iterator:
+                publish_rows(rows, self._node(), dead, done)
+            done.dead = dead.count
+        return done
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        parts = [message for message in messages if isinstance(message, Written)]
+        write_counters(self._path, read_counters(self._path).plus(batchId, parts))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        pass
+
+    def _node(self) -> "NodeAt":
+        return _node(self._url, self._data)
+
+
+class DeadLetters:
+    """A file that appears when it is complete, if there is anything in it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._temporary = file.with_suffix(".tmp")
+        self._out: Any = None
+        self.count = 0
+
+    def __enter__(self) -> "DeadLetters":
+        return self
+
+    def add(self, reason: str, row: str | None) -> None:
+        if self._out is None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._out = self._temporary.open("w")
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # The row is JSON already, if there is one.
+        shown = row or "null"
+        self._out.write(f'{{"at":"{at}","reason":{json.dumps(reason)},"row":{shown}}}\n')
+        self.count += 1
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._out is None:
+            return
+        self._out.flush()
+        os.fsync(self._out.fileno())
+        self._out.close()
+        if kind is None:
+            os.replace(self._temporary, self._file)
+        else:
+            self._temporary.unlink()
+
+
+class NodeAt:
+    """A node over HTTP, by its address or by its data directory."""
+
+    def __init__(self, url: str, data: str) -> None:
+        self._url = url
+        self._data = data
+        self._http = httpx.Client(timeout=_TIMEOUT_S)
+
+    def publish(self, updates: list[Published]) -> list[Outcome]:
+        """What became of each; what failed for now is sent again."""
+        outcomes: dict[int, Outcome] = {}
+        pause_s = _FIRST_PAUSE_S
+        while len(outcomes) < len(updates):
+            waiting = [i for i in range(len(updates)) if i not in outcomes]
+            for i, outcome in zip(
+                waiting, self._request([updates[i] for i in waiting]), strict=True
+            ):
+                if not isinstance(outcome, Failure) or not outcome.retriable:
+                    outcomes[i] = outcome
+            if len(outcomes) < len(updates):
+                time.sleep(pause_s * random.uniform(0.5, 1.0))
+                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+        return [outcomes[i] for i in range(len(updates))]
+
+    def _request(self, updates: list[Published]) -> list[Outcome]:
+        try:
+            answer = self._http.post(
+                http_url(self._address(), "/v1/publish"),
+                content=msgspec.json.encode(updates),
+                headers={"content-type": "application/json"},
+            )
+        except httpx.TransportError as error:
+            return [Failure("unavailable", str(error), True)] * len(updates)
+        return publish_outcomes(answer.status_code, answer.content, len(updates))
+
+    def _address(self) -> str:
+        if self._url:
+            return self._url
+        node = running(Path(self._data))
+        if node is None:
+            raise httpx.ConnectError(f"no node serves {self._data}")
+        return node.url
+
+
+@cache
+def _node(url: str, data: str) -> NodeAt:
+    """Of this process: connections stay from one micro-batch to the next."""
+    return NodeAt(url, data)
+
+
+def publish_rows(rows: pa.RecordBatch, node: NodeAt, dead: DeadLetters, done: Written) -> None:
+    latest: dict[ObjectId, Item] = {}
+    done.rows += rows.num_rows
+    for values in zip(*(rows[name].to_pylist() for name in TRANSLATED.names), strict=True):
+        row = values[-1]
+        try:
+            update = update_from(*values[:-1])
+        except RoskvaError as error:
+            dead.add(str(error), row)
+            continue
+        key = ObjectId(update.app, update.name)
+        before = latest.get(key)
+        if before is not None:
+            done.superseded += 1
+        latest[key] = (update, row) if before is None else _later(before, (update, row))
+    for part in _parts(list(latest.values())):
+        outcomes = node.publish([update for update, _ in part])
+        for (_, row), outcome in zip(part, outcomes, strict=True):
+            if isinstance(outcome, Failure):
+                dead.add(f"{outcome.text} ({outcome.code})", row)
+            else:
+                done.published += 1
+
+
+def update_from(
+    app: str | None,
+    name: str | None,
+    version: str | None,
+    source: str | None,
+    payload: bytes | None,
+    wrong: str | None,
+) -> Published:
+    """Or BadInput, with the reason. What only the node can know it is asked."""
+    if wrong is not None:
+        raise BadInput(f"this is not what the format expects: {wrong[:200]}")
+    if app is None or name is None:
+        raise BadInput(f"{'app' if app is None else 'name'} is null")
+    parse_key(f"{app}/{name}")
+    if version is not None and not _is_version(version):
+        raise BadInput(f"a version is a whole number from 0 to 2^63-1; got {version[:80]!r}")
+    return Published(app, name, version, source, payload)
+
+
+def _is_version(text: str) -> bool:
+    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_VERSION))
+    return digits and int(text) <= MAX_VERSION
+
+
+def _later(one: Item, other: Item) -> Item:
+    """The higher version, or the later one where there is no telling. With one left out, nobody can
+    tell any more whether the author of the other knew it."""
+    update, row = one if int(one[0].version or 0) > int(other[0].version or 0) else other
+    return msgspec.structs.replace(update, source=None), row
+
+
+def _parts(updates: list[Item]) -> Iterator[list[Item]]:
+    part: list[Item] = []
+    size = 0
+    for item in updates:
+        length = 300 + len(item[0].payload or b"") * 4 // 3
+        if part and (len(part) == _UPDATES or size + length > _BYTES):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += length
+    if part:
+        yield part
+
+
+def read_counters(path: Path) -> Counters:
+    try:
+        return msgspec.json.decode((path / COUNTERS).read_bytes(), type=Counters)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return Counters()
+
+
+def write_counters(path: Path, counters: Counters) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    temporary = path / f"{COUNTERS}.tmp"
+    temporary.write_bytes(msgspec.json.encode(counters))
+    os.replace(temporary, path / COUNTERS)
