@@ -14,6 +14,7 @@ from rich.text import Text
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
 from roskva.config import Config, load
 from roskva.errors import BadConfig
+from roskva.pipeline.processes import ends_at_once
 from roskva.pipeline.requirements import require_pipeline
 
 if TYPE_CHECKING:
