@@ -1,0 +1,99 @@
+"""Matchers that answer, that are down, that hang: a bridge gets on with all of them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.pipeline.scripted_matcher import ScriptedMatcher
+
+from roskva.feed.base import Marker
+from roskva.model import Update
+from roskva.pipeline import matchers as under_test
+from roskva.pipeline.matchers import Entry, Matchers, Range
+
+LINEAGE = 77
+
+
+@pytest.fixture
+def matcher(tmp_path: Path) -> Iterator[ScriptedMatcher]:
+    matcher = ScriptedMatcher(tmp_path, tmp_path / "state-0", [0, 1], LINEAGE)
+    yield matcher
+    matcher.stop()
+
+
+@pytest.fixture
+def matchers(matcher: ScriptedMatcher, tmp_path: Path) -> Iterator[Matchers]:
+    with closing(Matchers(str(tmp_path))) as found:
+        yield found
+
+
+def entries(offsets: range, payload: bytes | None = None) -> list[Entry]:
+    return [(offset, Update("app/a", offset, payload=payload)) for offset in offsets]
+
+
+def test_positions_are_those_of_the_shards_that_answer(
+    matcher: ScriptedMatcher, matchers: Matchers
+) -> None:
+    matcher.position = {0: 5, 1: 9}
+    assert matchers.positions([0, 1, 2]) == {0: Marker(LINEAGE, 5), 1: Marker(LINEAGE, 9)}
+
+
+def test_a_range_is_offered_in_parts_that_follow_each_other(
+    matcher: ScriptedMatcher, matchers: Matchers
+) -> None:
+    rows = entries(range(10, 30_000, 7))
+    assert matchers.deliver(Range(0, LINEAGE, 1, 30_000), rows) == Marker(LINEAGE, 30_000)
+    firsts = [offer.first for offer in matcher.offers]
+    assert firsts == [1, *(offer.last + 1 for offer in matcher.offers[:-1])]
+    assert max(len(offer.updates) for offer in matcher.offers) <= 1000
+    assert [entry for offer in matcher.offers for entry in offer.updates] == rows
+
+
+def test_parts_are_small_in_bytes_too(matcher: ScriptedMatcher, matchers: Matchers) -> None:
+    rows = entries(range(1, 1001), b"x" * 16_000)
+    assert matchers.deliver(Range(0, LINEAGE, 1, 1000), rows) == Marker(LINEAGE, 1000)
+    assert len(matcher.offers) > 10
+
+
+def test_a_gap_is_told_by_where_the_matcher_stands(
+    matcher: ScriptedMatcher, matchers: Matchers
+) -> None:
+    matcher.position[0] = 3
+    rows = entries(range(10, 20_000))
+    assert matchers.deliver(Range(0, LINEAGE, 10, 20_000), rows) == Marker(LINEAGE, 3)
+
+
+def test_one_that_is_down_is_left_alone_and_found_again(
+    matcher: ScriptedMatcher, matchers: Matchers
+) -> None:
+    assert matchers.positions([0])
+    matcher.stop()
+    began = time.monotonic()
+    for _ in range(50):
+        assert matchers.positions([0]) == {}
+        assert matchers.deliver(Range(0, LINEAGE, 1, 1), entries(range(1, 2))) is None
+    assert time.monotonic() - began < 1.0
+    matcher.start()
+    give_up_at = time.monotonic() + 10
+    while not matchers.positions([0]):
+        assert time.monotonic() < give_up_at
+
+
+def test_one_that_hangs_costs_one_wait_and_then_next_to_nothing(
+    matcher: ScriptedMatcher, matchers: Matchers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "_ASK_S", 0.2)
+    matcher.silent = True
+    assert matchers.positions([0, 1]) == {}
+    began = time.monotonic()
+    for _ in range(20):
+        matchers.positions([0, 1])
+    assert time.monotonic() - began < 1.0
+
+
+def test_without_a_node_there_is_nobody(tmp_path: Path) -> None:
+    matchers = Matchers(str(tmp_path))
+    assert matchers.positions([0]) == {}
+    assert matchers.deliver(Range(0, 1, 1, 1), entries(range(1, 2))) is None
