@@ -195,7 +195,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            le=100_000,
+            le=1000,
             description="Clients beyond this, per process that serves them, are told to come back "
             "later.",
         ),
