@@ -7,7 +7,7 @@ from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
