@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roskva.core.freshness import due
 from roskva.model import MAX_VERSION, NO_EPOCH, NO_VERSION
-from roskva.pipeline.jobs.audit import DUE, Look, audit, still_due
+from roskva.pipeline.jobs.audit import DUE, Look, audit, second_look
 from roskva.pipeline.jobs.tail import CURRENT_EPOCH, with_tail
 from roskva.pipeline.state import State
 
@@ -84,8 +84,8 @@ def test_the_audit_agrees_with_a_plain_computation(spark: SparkSession, tmp_path
 def test_a_suspect_is_stale_unless_it_has_acked_what_it_was_due(spark: SparkSession) -> None:
     """Not what the object stands at by then: an object that never rests is never caught up with."""
     suspects = spark.createDataFrame(
-        [(bytearray([n]), "app/x", 4, 1, 5, 1) for n in range(5)],
-        f"client binary, object string, {_SCHEMA}",
+        [(bytearray([n]), "app/x", "pending", 4, 1, None if n == 5 else 5, 1) for n in range(6)],
+        f"client binary, object string, state string, {_SCHEMA}",
     )
     later = spark.createDataFrame(
         [
@@ -93,12 +93,21 @@ def test_a_suspect_is_stale_unless_it_has_acked_what_it_was_due(spark: SparkSess
             (bytearray([1]), "app/x", 5, 1, True),  # acked, though there may be a 6 by now
             (bytearray([2]), "app/x", 4, 1, True),  # offline by now
             (bytearray([3]), "app/y", 4, 1, True),  # not registered any more
-            (bytearray([4]), "app/x", 4, 1, False),
+            (bytearray([4]), "app/x", 4, 1, False),  # forgotten
+            (bytearray([5]), "app/x", 4, 1, True),  # was told unknown, and has acked that
         ],
         "client binary, object string, acked long, epoch long, created boolean",
     )
-    online = spark.createDataFrame([(bytearray([n]),) for n in (0, 1, 3, 4)], "client binary")
-    assert [row.client[0] for row in still_due(suspects, later, online).collect()] == [0]
+    online = spark.createDataFrame([(bytearray([n]),) for n in (0, 1, 3, 4, 5)], "client binary")
+    states = {row.client[0]: row.state for row in second_look(suspects, later, online).collect()}
+    assert states == {
+        0: "stale",
+        1: "fresh",
+        2: "pending",
+        3: "pending",
+        4: "pending",
+        5: "unknown",
+    }
 
 
 @pytest.mark.parametrize(

@@ -115,14 +115,15 @@ def test_a_lost_store_is_rebuilt_and_its_marker_stands_at_the_end(
     assert (found.objects, found.known, found.lost_up_to, found.last) == (3, 2, 0, 6)
     opened = RocksStore(store, read_only=True)
     shard = rows.shard_row(opened.read(rows.SHARD_ROW))
-    assert shard == PutShard(found.epoch, LINEAGE, 6)
+    epoch = int(found.epoch)
+    assert shard == PutShard(epoch, LINEAGE, 6)
     stored = {
         key: rows.stored_object(opened.read(rows.object_key(key))) for key in ("a/x", "a/y", "a/z")
     }
     opened.close()
     assert stored == {
-        "a/x": ObjectRow(2, 0, stored["a/x"].source, b"newer", 6, found.epoch),
-        "a/y": ObjectRow(4, 3, None, None, 8, found.epoch),
+        "a/x": ObjectRow(2, 0, stored["a/x"].source, b"newer", 6, epoch),
+        "a/y": ObjectRow(4, 3, None, None, 8, epoch),
         "a/z": ObjectRow(mark=5),
     }
     assert isinstance(LogReader(RealDisk(), str(feed)).read(Marker(LINEAGE, 5)), Batch)

@@ -46,6 +46,15 @@ STATE: Final = f"""
          ELSE '{FRESH}' END
 """
 
+STATE_LATER: Final = f"""
+    CASE WHEN there IS NULL THEN '{PENDING}'
+         WHEN due = '{NOTHING}' AND version IS NULL THEN '{UNKNOWN}'
+         WHEN due = '{NOTHING}' THEN '{FRESH}'
+         WHEN here THEN '{STALE}'
+         ELSE '{PENDING}' END
+"""
+"""Of who was due something, and is looked at again."""
+
 COMPARED: Final = ("acked", "acked_epoch", "version", "epoch")
 
 
@@ -102,10 +111,10 @@ def audit(
             compared = compared.persist()
         counted = by_object(compared).persist()
         suspects = suspects_of(compared, online).persist()
-        stale, repaired = _look_again(spark, look, suspects, grace_s, repair)
+        again, repaired = _look_again(spark, look, suspects, grace_s, repair)
         if out is not None:
-            out(not_fresh(compared, stale))
-        return _report(counted, stale, repaired)
+            out(not_fresh(compared, again))
+        return _report(counted, again, repaired)
 
 
 def comparison(spark: SparkSession, state: State) -> DataFrame:
@@ -157,16 +166,19 @@ def suspects_of(compared: DataFrame, online: DataFrame) -> DataFrame:
     return pending.join(F.broadcast(online), "client", "left_semi")
 
 
-def still_due(suspects: DataFrame, registrations: DataFrame, online: DataFrame) -> DataFrame:
-    """Of those who were due something at the first look, who has not acked it by the second."""
+def second_look(suspects: DataFrame, registrations: DataFrame, online: DataFrame) -> DataFrame:
+    """The suspects with the state they are in by then, measured by what they were due before."""
     later = registrations.filter("created").select(
-        "client", "object", "acked", F.col("epoch").alias("acked_epoch")
+        "client", "object", "acked", F.col("epoch").alias("acked_epoch"), F.lit(True).alias("there")
     )
+    here = F.broadcast(online.withColumn("here", F.lit(True)))
     return (
         suspects.drop("acked", "acked_epoch")
-        .join(later, ["client", "object"])
-        .join(F.broadcast(online), "client", "left_semi")
-        .filter(f"{DUE} <> '{NOTHING}'")
+        .join(later, ["client", "object"], "left")
+        .join(here, "client", "left")
+        .withColumn("due", F.expr(DUE))
+        .withColumn("state", F.expr(STATE_LATER))
+        .drop("there", "here")
     )
 
 
@@ -193,15 +205,15 @@ def worst(by_object: DataFrame, count: int) -> DataFrame:
     )
 
 
-def not_fresh(compared: DataFrame, stale: DataFrame) -> DataFrame:
+def not_fresh(compared: DataFrame, again: DataFrame) -> DataFrame:
     """With clients as text, for people and files."""
-    known_stale = stale.select("client", "object", F.lit(True).alias("is_stale"))
+    later = again.select("client", "object", F.col("state").alias("later"))
     return (
-        compared.filter(F.col("state") != FRESH)
-        .join(known_stale, ["client", "object"], "left")
-        .withColumn("state", F.when(F.col("is_stale"), STALE).otherwise(F.col("state")))
+        compared.join(later, ["client", "object"], "left")
+        .withColumn("state", F.coalesce("later", "state"))
+        .filter(F.col("state") != FRESH)
         .withColumn("client", F.lower(F.hex("client")))
-        .drop("is_stale")
+        .drop("later")
     )
 
 
@@ -217,27 +229,30 @@ def _clients(spark: SparkSession, clients: list[bytes]) -> DataFrame:
 def _look_again(
     spark: SparkSession, look: Look, suspects: DataFrame, grace_s: float, repair: bool
 ) -> tuple[DataFrame, int]:
-    """The stale ones, and how many were until they were repaired."""
+    """The suspects after a while, and how many were stale until they were repaired."""
     if suspects.isEmpty():
         return suspects, 0
-    stale = _after(spark, look, suspects, grace_s)
+    again = _after(spark, look, suspects, grace_s)
+    stale = again.filter(F.col("state") == STALE)
     if not repair or stale.isEmpty():
-        return stale, 0
+        return again, 0
     look.recheck()
-    left = _after(spark, look, stale, grace_s)
-    return left, stale.count() - left.count()
+    repaired = _after(spark, look, stale, grace_s)
+    others = again.filter(F.col("state") != STALE)
+    left = repaired.filter(F.col("state") == STALE).count()
+    return others.unionByName(repaired), stale.count() - left
 
 
 def _after(spark: SparkSession, look: Look, suspects: DataFrame, grace_s: float) -> DataFrame:
     time.sleep(grace_s)
     with look.state() as state:
         online = _clients(spark, look.online())
-        found = still_due(suspects, state.table(spark, "registrations"), online).persist()
+        found = second_look(suspects, state.table(spark, "registrations"), online).persist()
         found.count()  # now, while the state is there to be read
         return found
 
 
-def _report(by_object: DataFrame, stale: DataFrame, repaired: int) -> Audit:
+def _report(by_object: DataFrame, again: DataFrame, repaired: int) -> Audit:
     totals = {
         row.state: row
         for row in by_object.groupBy("state")
@@ -245,14 +260,16 @@ def _report(by_object: DataFrame, stale: DataFrame, repaired: int) -> Audit:
         .collect()
     }
     states = {state: int(totals[state].total) if state in totals else 0 for state in STATES}
-    states[STALE] = stale.count()
-    states[PENDING] -= states[STALE]
+    for row in again.groupBy("state").agg(F.count("*").alias("total")).collect():
+        states[PENDING] -= row.total
+        states[row.state] += row.total
+    stale = again.filter(F.col("state") == STALE).limit(_SHOWN).collect()
     return Audit(
         sum(states.values()),
         by_object.select("object").distinct().count(),
         states,
         totals[PENDING].since if PENDING in totals else None,
         [Worst(*row) for row in worst(by_object, _SHOWN).collect()],
-        [(row.object, row.client.hex()) for row in stale.limit(_SHOWN).collect()],
+        [(row.object, row.client.hex()) for row in stale],
         repaired,
     )

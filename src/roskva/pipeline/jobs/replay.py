@@ -51,7 +51,8 @@ class Replayed(msgspec.Struct, frozen=True):
     """The end of the feed."""
     lost_up_to: int
     """The end of the last range that cannot be read; 0 if the feed is whole."""
-    epoch: int
+    epoch: str
+    """Large numbers are text in JSON."""
 
 
 def replay(spark: SparkSession, feed: Path, store: Path) -> Replayed:
@@ -70,7 +71,7 @@ def replay(spark: SparkSession, feed: Path, store: Path) -> Replayed:
     _finish(store, PutShard(epoch, reader.lineage, end))
     counted = rebuilt.agg(F.count("*"), F.count_if(F.col("epoch") == epoch)).first()
     assert counted is not None
-    return Replayed(counted[0], counted[1], end, lost_up_to, epoch)
+    return Replayed(counted[0], counted[1], end, lost_up_to, str(epoch))
 
 
 def object_rows(updates: DataFrame, lost_up_to: int, epoch: int) -> DataFrame:

@@ -1,0 +1,102 @@
+"""The jobs and a node that is running: what is seen of it, and what it does for them."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.cli.real_node import RealNode
+
+from roskva import Notify, NotifyUnknown
+from roskva.blocking import Client, publish
+from roskva.cli.job import state_of
+from roskva.errors import Unavailable
+from roskva.pipeline import node
+from roskva.pipeline.jobs.audit import Audit, Look, audit
+from roskva.pipeline.jobs.gc import gc
+
+GRACE_S = 4.0
+"""Acks are written down within two seconds."""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealNode, Path]]:
+    data = tmp_path_factory.mktemp("node") / "data"
+    with RealNode(data) as running:
+        yield running, data
+
+
+def audited(spark: SparkSession, data: Path, *, repair: bool = False) -> Audit:
+    look = Look(partial(state_of, data), partial(node.online, data), partial(node.recheck, data))
+    return audit(spark, look, grace_s=GRACE_S, repair=repair)
+
+
+def told(client: Client) -> Notify | NotifyUnknown:
+    """By then its registration is in its row."""
+    return next(event for event in client if isinstance(event, Notify | NotifyUnknown))
+
+
+def until(true: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+
+
+def test_a_client_that_is_online_and_does_not_ack_is_stale_until_it_does(
+    spark: SparkSession, served: tuple[RealNode, Path]
+) -> None:
+    running, data = served
+    publish(running.url, "app/x", 1)
+    address = running.url.replace("http", "ws")
+    with Client(address, app="app") as quick, Client(address, app="app") as slow:
+        for client in (quick, slow):
+            client.register("x")
+        quick.ack(told(quick))
+        event = told(slow)
+        until(lambda: len(node.online(data)) == 2)
+        found = audited(spark, data, repair=True)
+        assert (found.states["stale"], found.states["fresh"], found.repaired) == (1, 1, 0)
+        assert found.stale[0][0] == "app/x"
+        slow.ack(event)
+        assert audited(spark, data).states["stale"] == 0
+    until(lambda: not node.online(data))
+    publish(running.url, "app/x", 2)
+    found = audited(spark, data)
+    assert (found.states["stale"], found.states["pending"]) == (0, 2)
+    assert [(worst.object, worst.due) for worst in found.worst] == [("app/x", 2)]
+    assert not list(data.glob("shard-*/checkpoints/*"))
+
+
+def test_gc_forgets_who_is_away_and_keeps_who_is_here(
+    spark: SparkSession, served: tuple[RealNode, Path]
+) -> None:
+    running, data = served
+    address = running.url.replace("http", "ws")
+    with Client(address, app="gc") as gone:
+        gone.register("x")
+        told(gone)
+        until(lambda: len(node.online(data)) == 1)
+    with Client(address, app="gc") as here:
+        here.register("x")
+        told(here)
+        until(lambda: len(node.online(data)) == 1)
+        soon = datetime.now(UTC) + timedelta(days=1)
+        with state_of(data) as state:
+            dry = gc(spark, state, online=[], away_since=soon, forget=None)
+            found = gc(spark, state, online=[], away_since=soon, forget=partial(node.forget, data))
+        assert dry.away == found.away >= 2
+        assert found.forgotten == found.away - 1, "who is online is kept, whoever asks"
+        with state_of(data) as state:
+            left = state.table(spark, "clients").collect()
+        assert [bytes(row.client) for row in left] == node.online(data)
+
+
+def test_without_a_node_nobody_is_online_and_nothing_is_forgotten(tmp_path: Path) -> None:
+    assert node.online(tmp_path) == []
+    assert node.recheck(tmp_path) == 0
+    with pytest.raises(Unavailable, match="no node serves"):
+        node.forget(tmp_path, {0: []})
