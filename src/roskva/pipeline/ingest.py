@@ -6,8 +6,6 @@ published twice after a crash, which for a version is nothing.
 """
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +26,6 @@ from roskva.pipeline.publishing import (
 )
 from roskva.pipeline.translation import rows_to_ingest, translated
 
-_ANSI: Final = "spark.sql.ansi.enabled"
 _SHOWN: Final = 20
 _PREVIEW_S: Final = 120
 
@@ -62,6 +59,8 @@ class Ingest:
         self._url = url
         self._data = data
         self._spark = spark
+        # A value that cannot be computed is null, instead of the end of the query.
+        spark.conf.set("spark.sql.ansi.enabled", "false")
         spark.dataSource.register(PublishSink)
 
     def start(self, checkpoint: Path, *, once: bool = False) -> StreamingQuery:
@@ -95,14 +94,13 @@ class Ingest:
                 found.extend(_preview(*row) for row in rows.limit(_SHOWN).collect())
 
         with tempfile.TemporaryDirectory(prefix="roskva-") as checkpoint:
-            with _nulls_for_what_cannot_be_computed(self._spark):
-                query = (
-                    self._updates()
-                    .writeStream.foreachBatch(look)
-                    .option("checkpointLocation", checkpoint)
-                    .trigger(availableNow=True)
-                    .start()
-                )
+            query = (
+                self._updates()
+                .writeStream.foreachBatch(look)
+                .option("checkpointLocation", checkpoint)
+                .trigger(availableNow=True)
+                .start()
+            )
             query.awaitTermination(_PREVIEW_S)
             query.stop()
         return found
@@ -112,18 +110,6 @@ class Ingest:
             return translated(rows_to_ingest(self._spark, self._config), self._config)
         except (AnalysisException, ParseException) as error:
             raise BadConfig(f"[ingest.{self.name}]: {_first_line(error)}") from None
-
-
-@contextmanager
-def _nulls_for_what_cannot_be_computed(spark: SparkSession) -> Iterator[None]:
-    """Instead of an error that would end the query. It keeps the settings it was started with."""
-    before = spark.conf.get(_ANSI)
-    assert before is not None
-    spark.conf.set(_ANSI, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(_ANSI, before)
 
 
 def _preview(

@@ -103,7 +103,8 @@ class PublishSink(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if schema.names != TRANSLATED.names:
             raise BadInput(f"{NAME} takes the columns {', '.join(TRANSLATED.names)}")
-        return PublishWriter(Options(NAME, self.options, "path", "url", "data"))
+        sparks_own = ("queryName", "checkpointLocation")
+        return PublishWriter(Options(NAME, self.options, "path", "url", "data", *sparks_own))
 
 
 class PublishWriter(DataSourceStreamArrowWriter):
@@ -178,6 +179,9 @@ class NodeAt:
         self._url = url
         self._data = data
         self._http = httpx.Client(timeout=_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._http.close()
 
     def publish(self, updates: list[Published]) -> list[Outcome]:
         """What became of each; what failed for now is sent again."""
