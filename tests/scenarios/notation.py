@@ -208,6 +208,8 @@ class Notation:
                 return f"refused {self.client(client)} {self.session(session)}: {code}"
             case Superseded(client=client, session=session):
                 return f"superseded {self.client(client)} {self.session(session)}"
+            case _:
+                raise TypeError(f"not between machines of the core: {message!r}")
 
     def _write_row(self, message: WriteRow) -> str:
         words = [f"#{message.request} write" if message.request else "write"]

@@ -34,7 +34,7 @@ from roskva.server.backup import (
     read_manifest,
     restore,
 )
-from roskva.server.directory import DataDirectory, OwnedShard
+from roskva.server.directory import DataDirectory, OwnedShard, ShardPlace
 from roskva.store.rocksdb import RocksStore
 from roskva.store.worker import StoreWorker
 
@@ -136,7 +136,7 @@ def test_a_backup_of_what_was_restored_keeps_the_loss_in_mind(backup: Path, tmp_
 def test_the_marker_is_never_ahead_of_the_feed_however_the_backup_is_interleaved(
     data: DataDirectory, tmp_path: Path
 ) -> None:
-    def checkpoint(shard: OwnedShard, made: Path) -> None:
+    def checkpoint(shard: ShardPlace, made: Path) -> None:
         """The owner goes on: before the checkpoint, and between it and the copy of the feed."""
         store = RocksStore(shard.store_path)
         log = open_feed(shard.path)
@@ -177,7 +177,7 @@ class Serving:
             if version == 50:
                 self.warm.set()
 
-    def checkpoint(self, _: OwnedShard, made: Path) -> None:
+    def checkpoint(self, _: ShardPlace, made: Path) -> None:
         asyncio.run_coroutine_threadsafe(self.worker.checkpoint(made), self.loop).result()
 
     async def close(self) -> None:
