@@ -321,5 +321,9 @@ class Side:
 
     def acked(self) -> list[tuple[Key, int, int]]:
         """By this client: object, version, epoch."""
-        acks = [ack for event in self.events(Acked) for ack in event.acks]
+        acks = [
+            (conn, *sent)
+            for event in self.events(Acked)
+            for conn, sent in zip(event.conns, event.sent, strict=True)
+        ]
         return [(key, version, epoch) for conn, key, version, epoch in acks if conn is self.conn]

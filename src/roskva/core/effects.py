@@ -253,8 +253,9 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     The same as `Ack`s in messages, for the busiest path there is: many clients in one step.
     """
 
-    acks: "Sequence[tuple[Handle, Key, int, int]]"
-    """Connection, object, version (−1: unknown), epoch."""
+    conns: Sequence[Handle]
+    sent: Sequence[tuple[Key, int, int]]
+    """Of each connection in turn: object, version (−1: unknown), epoch."""
 
 
 class Closed(msgspec.Struct, frozen=True):

@@ -367,10 +367,11 @@ class Registrar:
             self._disagree(session, message)
 
     def _acked(self, event: Acked) -> None:
-        for conn, key, version, epoch in event.acks:
-            session = self.conns.get(conn)
+        conns, now = self.conns, self.now
+        for conn, (key, version, epoch) in zip(event.conns, event.sent, strict=True):
+            session = conns.get(conn)
             if session is not None and session.phase is Phase.OPEN:
-                session.heard_at = self.now
+                session.heard_at = now
                 self._ack(session, key, version, epoch)
 
     def _ack(self, session: Session, key: Key, version: int, epoch: int) -> None:

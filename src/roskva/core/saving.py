@@ -91,7 +91,7 @@ class Saving:
             self.dirty[session] = None
             if self.flush_at is None:
                 self.flush_at = self.interests.now + self.ack_flush
-        else:
+        elif session.dirty[-1] is not watched.key:  # what it follows at a gallop is there already
             session.dirty.append(watched.key)
 
     def flush(self) -> None:

@@ -36,16 +36,17 @@ class Fanout:
     def broadcast(self, effect: Broadcast) -> None:
         frame = Frame(effect.message, effect.step)
         without = effect.without
+        if not self._waves and len(effect.sessions) <= SLICE:
+            for session in effect.sessions:  # nobody comes or goes within a step
+                if not session.lagging and session not in without:
+                    session.conn.broadcast(frame)  # type: ignore[attr-defined]
+            frame.flush()
+            return
         conns: list[Connection] = [
             session.conn  # type: ignore[misc]  # here, handles are connections
             for session in effect.sessions
             if not session.lagging and session not in without
         ]
-        if not self._waves and len(conns) <= SLICE:
-            for conn in conns:
-                conn.broadcast(frame)
-            frame.flush()
-            return
         self._add(effect.message.notifications[0].object, frame, conns)
 
     def _add(self, key: Key, frame: Frame, conns: list[Connection]) -> None:

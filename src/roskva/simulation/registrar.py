@@ -249,7 +249,7 @@ class RegistrarNode(Node):
             case ["puback", int() as id] if channel is not None:
                 sent = channel.ids.acked(id)
                 if sent is not None:
-                    self.step(Acked([(conn.id, *sent)]))
+                    self.step(Acked([conn.id], [sent]))
                 if channel.full and not channel.ids.full():
                     channel.full = False
                     self.step(Drained(conn.id))

@@ -16,7 +16,7 @@ from roskva.channels.mqtt.connection import MqttConnection
 from roskva.channels.mqtt.delivery import Delivery, Notices
 from roskva.channels.mqtt.limits import MqttLimits
 from roskva.core.effects import Acked, Handle
-from roskva.model import Key
+from roskva.core.packets import Sent
 
 _TURN_S: Final = 1.0
 _VISITS_AT_ONCE: Final = 500
@@ -36,7 +36,9 @@ class MqttChannel:
         self.turn = 0
         self.counters: Counter[str] = Counter()
         self._visits: dict[int, dict[MqttConnection, None]] = {}
-        self._pubacks: list[tuple[Delivery, int]] = []
+        self._acked: list[Handle] = []
+        self._sent: list[Sent] = []
+        self._full: dict[Delivery, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
@@ -47,26 +49,24 @@ class MqttChannel:
     # Acks: all that arrive in one turn of the loop are one step of the core.
 
     def puback(self, delivery: Delivery, id: int) -> None:
-        if not self._pubacks:
-            asyncio.get_running_loop().call_soon(self.take_pubacks)
-        self._pubacks.append((delivery, id))
+        sent = delivery.ids.acked(id)
+        if sent is not None:
+            if not self._acked:
+                asyncio.get_running_loop().call_soon(self.take_pubacks)
+            self._acked.append(delivery.conn)
+            self._sent.append(sent)
+        if delivery.full:
+            self._full[delivery] = None
 
     def take_pubacks(self) -> None:
-        if not self._pubacks:
-            return
-        pubacks, self._pubacks = self._pubacks, []
-        acks: list[tuple[Handle, Key, int, int]] = []
-        full: dict[Delivery, None] = {}
-        for delivery, id in pubacks:
-            sent = delivery.ids.acked(id)
-            if sent is not None:
-                acks.append((delivery.conn, *sent))
-            if delivery.full:
-                full[delivery] = None
-        if acks:
-            self.front.step(Acked(acks))
-        for delivery in full:
-            delivery.go_on()
+        if self._acked:
+            acked, self._acked = self._acked, []
+            sent, self._sent = self._sent, []
+            self.front.step(Acked(acked, sent))
+        if self._full:
+            full, self._full = self._full, {}
+            for delivery in full:
+                delivery.go_on()
 
     # Time.
 

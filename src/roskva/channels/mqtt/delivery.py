@@ -160,16 +160,16 @@ class Delivery:
                 if len(notice.shared) > self._max_packet:
                     continue
             if qos == _AT_LEAST_ONCE:
-                ids = self.ids
-                in_flight = ids.in_flight
-                if not in_flight and not self._congested:  # as a rule: there is nothing to ask
-                    in_flight[notice.id] = notice.sent
-                    frame.to_write(self._write, notice.shared)
-                    continue
-                if self._congested or len(in_flight) >= ids.receive_maximum:
+                if self._congested:
                     self._leave_out(frame.step)
                     return
-                id = ids.take(notice.id, notice.sent)
+                if self.ids.take_alone(notice.id, notice.sent):
+                    frame.to_write(self._write, notice.shared)
+                    continue
+                if self.ids.full():
+                    self._leave_out(frame.step)
+                    return
+                id = self.ids.take(notice.id, notice.sent)
                 if id is not None:
                     shared = id == notice.id
                     frame.to_write(
@@ -218,13 +218,13 @@ class Delivery:
     def _pass_over(self, notice: Notice) -> None:
         """The client asked not to be sent what there was before it subscribed."""
         if self.granted.get(notice.key) == _AT_LEAST_ONCE:
-            self._step(Acked([(self.conn, *notice.sent)]))
+            self._step(Acked([self.conn], [notice.sent]))
         else:
             self._told[notice.key] = notice.sent
 
     def go_on(self) -> None:
         """After acks: is there room enough again?"""
-        if self.full and len(self.ids.in_flight) <= self.ids.receive_maximum // 2:
+        if self.full and self.ids.count() <= self.ids.receive_maximum // 2:
             self.full = False
             self._say_drained()
 
