@@ -207,7 +207,7 @@ def _cold_restore(world: World, fault: Fault) -> None:
     if not shard.alive or not shard.snapshots:
         return
     shard.crash()
-    shard.restore(shard.snapshots[-min(len(shard.snapshots), 4)])
+    shard.restore(shard.snapshots[0])  # the oldest there is: most to catch up with
     shard.slow_store = 1.0
 
     def over() -> None:
