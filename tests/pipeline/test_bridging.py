@@ -1,8 +1,10 @@
 """What a bridge has to do, and what it leaves alone."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -12,9 +14,9 @@ from tests.pipeline.scripted_matcher import ScriptedMatcher
 from roskva.core.coalesce import coalesce
 from roskva.model import Update
 from roskva.pipeline import bridging
-from roskva.pipeline.bridging import BRIDGED, BridgeReader, BridgeSource, GapReader, passed
-from roskva.pipeline.sink import Delivery
-from roskva.pipeline.source import ShardRange
+from roskva.pipeline.bridging import BRIDGED, BridgeReader, BridgeSource, GapReader, Ranges, passed
+from roskva.pipeline.matchers import Matchers
+from roskva.pipeline.sink import deliver
 
 ALL = ReadMaxRows(1_000_000)
 KEYS = ["app/a", "app/b", "app/c"]
@@ -36,13 +38,8 @@ class Scene:
         return reader
 
     def deliver(self, reader: BridgeReader | GapReader, partition: InputPartition) -> None:
-        """As Spark does: row by row."""
-        sink = Delivery(str(self.data.path))
-        sink.open(0, 0)
-        for batch in reader.read(partition):
-            for row in batch.to_pylist():
-                sink.process(tuple(row.values()))  # type: ignore[arg-type]
-        sink.close(None)
+        with closing(Matchers(str(self.data.path))) as matchers:
+            deliver(pa.Table.from_batches(reader.read(partition)), matchers)
 
     def close(self) -> None:
         self.matcher.stop()
@@ -58,7 +55,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def ranges(partitions: object) -> list[tuple[int, int]]:
     assert isinstance(partitions, list)
-    return [(p.after, p.last) for p in partitions if isinstance(p, ShardRange) and p.last]
+    return [(r.after, r.last) for p in partitions if isinstance(p, Ranges) for r in p.ranges]
 
 
 def at(offset: int, beat: int = 0) -> dict[str, int]:

@@ -8,28 +8,25 @@ Nothing depends on the checkpoint: what is delivered begins where the matchers s
 where the query need not look again.
 """
 
-import logging
 import time
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roskva.feed.base import Batch, Marker
-from roskva.pipeline.bridging import BRIDGED, NAME, BridgeSource
+from roskva.pipeline.bridging import NAME, BridgeSource
 from roskva.pipeline.feeds import Feeds
-from roskva.pipeline.matchers import Entry, Matchers, Range, matchers_at
-from roskva.pipeline.sink import Delivery, update_of
+from roskva.pipeline.matchers import Matchers, Range
+from roskva.pipeline.sink import deliver
 
 _PATIENCE_MS: Final = 30
 """For the fast path, where there is one."""
 _GAP_S: Final = 3.0
 """A matcher that has not moved for so long, with updates before it, has a gap."""
-_log = logging.getLogger(__name__)
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -48,7 +45,10 @@ class Bridge:
         self._patience_ms = _PATIENCE_MS if fast_path else 0
         self._feeds = Feeds(self._data)
         self._matchers = Matchers(self._data)
+        self._delivering = Matchers(self._data)
         self._stood: dict[int, tuple[int, float]] = {}
+        self.delivered = 0
+        """Ranges that matchers took over."""
         self.gaps_closed = 0
         spark.dataSource.register(BridgeSource)
 
@@ -62,13 +62,14 @@ class Bridge:
         )
         return (
             rows.writeStream.queryName("bridge")
-            .foreach(Delivery(self._data))
+            .foreachBatch(self._deliver)
             .option("checkpointLocation", str(checkpoint))
-            # An update may come twice, so the query need not wait for its own log.
-            .option("asyncProgressTrackingEnabled", "true")
-            .option("asyncProgressTrackingCheckpointIntervalMs", "1000")
             .start()
         )
+
+    def _deliver(self, rows: DataFrame, batch: int) -> None:
+        """On a thread of the query's own."""
+        self.delivered += _count(deliver(rows.toArrow(), self._delivering))
 
     def lags(self) -> dict[int, Lag]:
         """Of the matchers that answer and are behind."""
@@ -98,38 +99,16 @@ class Bridge:
     def close_gaps(self) -> int:
         """By batches of the feed, until nothing is missing that can be had; how many it took."""
         batches = 0
-        while True:
-            rows = self._spark.read.format(NAME).option("path", self._data).load()
-            taken = rows.mapInArrow(_delivering(self._data), "shard int, offset long").collect()
-            if not taken:
-                return batches
-            batches += 1
-            self.gaps_closed += 1
-            for shard, offset in taken:
-                _log.info("shard %d: closed a gap up to %d", shard, offset)
+        with closing(Matchers(self._data)) as matchers:
+            while True:
+                rows = self._spark.read.format(NAME).option("path", self._data).load()
+                taken = _count(deliver(rows.toArrow(), matchers))
+                if not taken:
+                    return batches
+                batches += 1
+                self.gaps_closed += taken
 
 
-def _delivering(data: str) -> Any:
-    columns = BRIDGED.names
-
-    def deliver(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        offered: Range | None = None
-        entries: list[Entry] = []
-        for batch in batches:
-            for shard, lineage, first, last, offset, *update in zip(
-                *(batch[name].to_pylist() for name in columns), strict=True
-            ):
-                offered = Range(shard, lineage, first, last)
-                entries.append((offset, update_of(*update)))
-        if offered is None:
-            return
-        taken = matchers_at(data).deliver(offered, entries)
-        if taken is not None and taken.offset >= offered.last:
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "shard": pa.array([offered.shard], pa.int32()),
-                    "offset": pa.array([taken.offset], pa.int64()),
-                }
-            )
-
-    return deliver
+def _count(delivered: dict[Range, Marker | None]) -> int:
+    """The ranges that were taken over."""
+    return sum(at is not None and at.offset >= found.last for found, at in delivered.items())

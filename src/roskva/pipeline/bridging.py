@@ -37,7 +37,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from roskva.feed.base import START, Marker
+from roskva.feed.base import Marker
 from roskva.pipeline.feeds import Feeds, Offsets, feeds_at, markers_of, offsets_of
 from roskva.pipeline.matchers import Matchers, matchers_at
 from roskva.pipeline.options import Options
@@ -71,9 +71,18 @@ _CALM_S: Final = 1.0
 """Between two micro-batches in which nothing has to be delivered."""
 _PART: Final = 1 << 18
 """Updates that are coalesced at a time."""
+_ONE_TASK: Final = 10_000
+"""Updates that a single task reads faster than several."""
 SHORT_GAP: Final = 100_000
 """Updates; a longer gap is closed beside the query, so that it holds up nobody."""
 _arrow: Final = to_arrow_schema(BRIDGED, timezone="UTC")
+
+
+class Ranges(InputPartition):
+    """Of several shards."""
+
+    def __init__(self, ranges: list[ShardRange]) -> None:
+        self.ranges = ranges
 
 
 class BridgeSource(DataSource):
@@ -101,7 +110,7 @@ class BridgeReader(DataSourceStreamReader):
     def __init__(self, options: Options) -> None:
         self._path = options.text("path")
         self._patience_s = float(options.text("patienceMs", "0")) / 1000
-        self._max_rows = options.number("maxUpdatesPerTrigger", 4_000_000)
+        self._max_rows = options.number("maxUpdatesPerTrigger", 2_000_000)
         self._warm = options.number("warmPartitions", 1)
         self._batch_at = 0.0
 
@@ -159,9 +168,10 @@ class BridgeReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         starts, _ = _split(start)
         ends, _ = _split(end)
-        found = ranges_to_deliver(feeds_at(self._path), matchers_at(self._path), starts, ends)
+        feeds = feeds_at(self._path)
+        found = ranges_to_deliver(feeds, matchers_at(self._path), starts, ends)
         assert self._warm is not None
-        return found or [ShardRange(0, 0, START, START) for _ in range(self._warm)]
+        return shared_out(feeds, found) or [Ranges([]) for _ in range(self._warm)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return bridged(feeds_at(self._path), partition)
@@ -178,7 +188,7 @@ class GapReader(DataSourceReader):
 
     def __init__(self, options: Options) -> None:
         self._path = options.text("path")
-        self._max_rows = options.number("maxUpdatesPerTrigger", 4_000_000)
+        self._max_rows = options.number("maxUpdatesPerTrigger", 2_000_000)
 
     def partitions(self) -> Sequence[InputPartition]:
         feeds, matchers = feeds_at(self._path), matchers_at(self._path)
@@ -186,7 +196,7 @@ class GapReader(DataSourceReader):
         ends = feeds.ends()
         positions = matchers.positions(ends)
         ends = limited(feeds, positions, ends, self._max_rows)
-        return ranges_to_deliver(feeds, matchers, positions, ends)
+        return shared_out(feeds, ranges_to_deliver(feeds, matchers, positions, ends))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return bridged(feeds_at(self._path), partition)
@@ -211,9 +221,9 @@ class Patience:
 
 def ranges_to_deliver(
     feeds: Feeds, matchers: Matchers, starts: dict[int, Marker], ends: dict[int, Marker]
-) -> list[InputPartition]:
+) -> list[ShardRange]:
     """From where each matcher stands; of one that is down nothing, until it is back."""
-    found: list[InputPartition] = []
+    found: list[ShardRange] = []
     for shard, at in sorted(matchers.positions(ends).items()):
         end, reader = ends[shard], feeds.reader(shard)
         if reader is None or at.lineage != end.lineage or at.offset >= end.offset:
@@ -228,10 +238,33 @@ def ranges_to_deliver(
     return found
 
 
-def bridged(feeds: Feeds, wanted: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a matcher needs of a range."""
-    if not isinstance(wanted, ShardRange) or wanted.last == START:
-        return
+def shared_out(feeds: Feeds, ranges: list[ShardRange]) -> list[InputPartition]:
+    """Each range for itself if there is much to read, else all together: what a task costs beside
+    its work is most of what an update waits for."""
+    updates = sum(_count(feeds, wanted) for wanted in ranges)
+    if not ranges or updates > _ONE_TASK:
+        return [Ranges([wanted]) for wanted in ranges]
+    return [Ranges(ranges)]
+
+
+def _count(feeds: Feeds, wanted: ShardRange) -> int:
+    reader = feeds.reader(wanted.shard)
+    return 0 if reader is None else reader.count(wanted.after) - reader.count(wanted.last)
+
+
+def bridged(feeds: Feeds, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What matchers need of the ranges of a partition."""
+    if not isinstance(partition, Ranges):
+        return  # Spark's own, in place of none
+    if len(partition.ranges) == 1:
+        yield from _needed(feeds, partition.ranges[0])
+    elif partition.ranges:
+        parts = [rows for wanted in partition.ranges for rows in _needed(feeds, wanted)]
+        if parts:
+            yield pa.concat_batches(parts)
+
+
+def _needed(feeds: Feeds, wanted: ShardRange) -> Iterator[pa.RecordBatch]:
     rows = PLACED.empty_table()
     gathered: list[pa.RecordBatch] = []
     waiting, last = 0, wanted.after

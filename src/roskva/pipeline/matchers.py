@@ -9,8 +9,9 @@ import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -52,17 +53,18 @@ class Matchers:
         self._data = Path(data)
         self._processes: dict[str, _Process] = {}
         self._sockets: dict[int, str] = {}
+        self._requests = count(1)
 
     def positions(self, shards: Iterable[int]) -> dict[int, Marker]:
         """Where those stand that answer: everything up to there is durable."""
-        asked: dict[int, _Process] = {}
+        asked: dict[int, tuple[_Process, int]] = {}
         for shard in shards:
-            process = self._of(shard)
-            if process is not None and process.send(Offer(shard, shard), _ASK_S):
-                asked[shard] = process
+            process, request = self._of(shard), next(self._requests)
+            if process is not None and process.send(Offer(request, shard), _ASK_S):
+                asked[shard] = process, request
         found = {}
-        for shard, process in asked.items():
-            taken = process.answer(shard)
+        for shard, (process, request) in asked.items():
+            taken = process.answer(request)
             if taken is not None:
                 found[shard] = Marker(taken.lineage, taken.offset)
         return found
@@ -70,22 +72,19 @@ class Matchers:
     def deliver(self, offered: Range, entries: Iterable[Entry]) -> Marker | None:
         """Where the matcher stands when it has taken this over, or refused to; None if it does not
         answer. If that is before the range begins, there is a gap."""
+        return self.deliver_all([(offered, entries)])[0]
+
+    def deliver_all(self, ranges: Sequence[tuple[Range, Iterable[Entry]]]) -> list[Marker | None]:
+        """To all of them at the same time: each waits for a disk of its own."""
+        under_way = [self._begin(offered, entries) for offered, entries in ranges]
+        return [None if one is None else one.end() for one in under_way]
+
+    def _begin(self, offered: Range, entries: Iterable[Entry]) -> "_Delivery | None":
         process = self._of(offered.shard)
         if process is None:
             return None
-        unanswered: deque[int] = deque()
-        taken: Taken | None = None
-        for offer in _offers(offered, entries):
-            if len(unanswered) == _UNANSWERED:
-                taken = process.answer(unanswered.popleft())
-                if taken is None or not _goes_on(offered, taken):
-                    break
-            if not process.send(offer, _ANSWER_S):
-                return None
-            unanswered.append(offer.request)
-        while unanswered:
-            taken = process.answer(unanswered.popleft())
-        return None if taken is None else Marker(taken.lineage, taken.offset)
+        delivery = _Delivery(process, offered, _offers(offered, entries, self._requests))
+        return delivery if delivery.begin() else None
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -198,23 +197,54 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return bytes(received)
 
 
-def _offers(offered: Range, entries: Iterable[Entry]) -> Iterator[Offer]:
+class _Delivery:
+    """A range on its way, a few offers ahead of the answers."""
+
+    def __init__(self, process: _Process, offered: Range, offers: Iterator[Offer]) -> None:
+        self._process = process
+        self._offered = offered
+        self._offers = offers
+        self._unanswered: deque[int] = deque()
+
+    def begin(self) -> bool:
+        return self._send(next(self._offers, None))
+
+    def end(self) -> Marker | None:
+        taken: Taken | None = None
+        for offer in self._offers:
+            if len(self._unanswered) == _UNANSWERED:
+                taken = self._process.answer(self._unanswered.popleft())
+                if taken is None or not self._goes_on(taken):
+                    break
+            if not self._send(offer):
+                return None
+        while self._unanswered:
+            taken = self._process.answer(self._unanswered.popleft())
+        return None if taken is None else Marker(taken.lineage, taken.offset)
+
+    def _send(self, offer: Offer | None) -> bool:
+        if offer is None or not self._process.send(offer, _ANSWER_S):
+            return False
+        self._unanswered.append(offer.request)
+        return True
+
+    def _goes_on(self, taken: Taken) -> bool:
+        offered = self._offered
+        return taken.lineage == offered.lineage and taken.offset >= offered.first - 1
+
+
+def _offers(offered: Range, entries: Iterable[Entry], requests: Iterator[int]) -> Iterator[Offer]:
     """In parts of what a matcher handles at a time. A part ends where its last update is: whatever
     of it was left out is made up for by a later part, and until that came it is in the feed."""
     first = offered.first
-    request = 1 << 20  # above those of `positions`
     part: list[Entry] = []
     size = 0
     for entry in entries:
         if len(part) == _OFFERED or size > _OFFERED_BYTES:
             last = part[-1][0]
-            yield Offer(request, offered.shard, offered.lineage, first, last, part)
-            first, request, part, size = last + 1, request + 1, [], 0
+            yield Offer(next(requests), offered.shard, offered.lineage, first, last, part)
+            first, part, size = last + 1, [], 0
         part.append(entry)
         size += len(entry[1].payload or b"")
     if part:
-        yield Offer(request, offered.shard, offered.lineage, first, offered.last, part)
-
-
-def _goes_on(offered: Range, taken: Taken) -> bool:
-    return taken.lineage == offered.lineage and taken.offset >= offered.first - 1
+        yield Offer(next(requests), offered.shard, offered.lineage, first, offered.last, part)

@@ -31,6 +31,8 @@ class Part(msgspec.Struct, kw_only=True):
     lag_updates: int | None = None
     """Of the bridge: what the feed has and the matchers have not, if there is a bridge to ask."""
     lag_seconds: float | None = None
+    delivered: int | None = None
+    """Ranges that a matcher took over from the bridge, and not from the fast path."""
     gaps: list[int] = []
     """Shards whose gap is being closed beside the query."""
     gaps_closed: int = 0

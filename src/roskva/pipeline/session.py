@@ -1,6 +1,7 @@
 """The one place where a Spark session is made, and what is set in it."""
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*]"
+_FAILURES: Final = 4
+"""Of one task before its query fails, as on a cluster; locally Spark would give up at the first."""
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 _SETTINGS: Final = {
@@ -53,7 +56,7 @@ def spark_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     temporary = scratch or Path(tempfile.gettempdir())
     java = f"-Dlog4j2.configurationFile=file:{_LOGGING} -Djava.io.tmpdir={temporary}"
-    conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
+    conf = SparkConf(loadDefaults=False).setMaster(_with_retries(master)).setAppName(name)
     for key, value in {
         **_SETTINGS,
         **(_ON_THIS_MACHINE if master.startswith("local") else {}),
@@ -66,6 +69,10 @@ def spark_session(
     if SparkContext._active_spark_context is None:
         _launch(conf, inherited, said)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _with_retries(master: str) -> str:
+    return re.sub(r"^local\[([^,\]]+)\]$", rf"local[\1,{_FAILURES}]", master)
 
 
 def _launch(conf: SparkConf, inherited: Sequence[int], said: Path | None) -> None:

@@ -123,6 +123,7 @@ class _BridgeRunning(_Running):
             self._closing = threading.Thread(target=self._close, name="gaps", daemon=True)
             self._closing.start()
         self.part.gaps_closed = self._bridge.gaps_closed
+        self.part.delivered = self._bridge.delivered
 
     def _passed(self) -> dict[int, Marker]:
         """Where the query has been."""
