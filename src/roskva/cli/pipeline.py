@@ -48,8 +48,8 @@ def register(main: typer.Typer) -> None:
 
 
 @app.command(
-    epilog="Example: roskva serve --no-pipeline & roskva pipeline bridge --master "
-    f"spark://127.0.0.1:7077\n\n{EXIT_CODES}"
+    epilog="Example: roskva pipeline bridge --data data/ --master spark://127.0.0.1:7077\n\n"
+    f"{EXIT_CODES}"
 )
 def bridge(
     data: DataOption = None,
