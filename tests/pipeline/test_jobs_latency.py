@@ -36,7 +36,8 @@ def test_an_update_makes_a_delivery_for_each_ack(spark: SparkSession) -> None:
         (2.0, 0.0, 0.5, 1.0, 5.0),
     ]
     found = latency(noted)
-    assert (found.deliveries, found.updates, found.mean, found.longest) == (2, 1, 7.0, 8.5)
+    assert (found.deliveries, found.updates) == (2, 1)
+    assert (found.acked.mean, found.acked.longest, found.sent.mean) == (7.0, 8.5, 3.5)
     assert [stage.stage for stage in found.stages] == ["appended", "matched", "sent", "acked"]
     assert sum(stage.share for stage in found.stages) == pytest.approx(1)
 
@@ -67,8 +68,8 @@ def test_what_a_node_noted_becomes_a_table_and_two_pictures(
     found = latency(traces(spark, tmp_path))
     assert (found.deliveries, found.updates) == (600, 200)
     assert [stage.stage for stage in found.stages][1] == "bridged"
-    assert found.curve == sorted(found.curve)
-    assert found.curve[100] == pytest.approx(found.percentiles[0])
+    assert found.acked.curve == sorted(found.acked.curve)
+    assert found.acked.curve[100] == pytest.approx(found.acked.percentiles[0])
     made = draw(found, tmp_path)
     assert [path.name for path in made] == [
         "latency-cdf.svg",

@@ -17,6 +17,7 @@ from roskva.errors import Unavailable
 from roskva.pipeline import node
 from roskva.pipeline.jobs.audit import Audit, Look, audit
 from roskva.pipeline.jobs.gc import gc
+from roskva.pipeline.traces import TraceReader
 
 GRACE_S = 4.0
 """Acks are written down within two seconds."""
@@ -100,3 +101,33 @@ def test_without_a_node_nobody_is_online_and_nothing_is_forgotten(tmp_path: Path
     assert node.recheck(tmp_path) == 0
     with pytest.raises(Unavailable, match="no node serves"):
         node.forget(tmp_path, {0: []})
+
+
+def test_a_node_that_samples_notes_every_stage_of_an_update(tmp_path: Path) -> None:
+    settings = tmp_path / "roskva.toml"
+    settings.write_text("[node]\ntrace_one_in = 1\n")
+    running = RealNode(tmp_path / "data")
+    running._command += ["--config", str(settings)]
+    with running:
+        address = running.url.replace("http", "ws")
+        with Client(address, app="app") as client:
+            client.register("x")
+            told(client)
+            publish(running.url, "app/x", 7)
+            client.ack(next(event for event in client if isinstance(event, Notify)))
+    reader = TraceReader(tmp_path / "data")
+    noted = [
+        row
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+    assert {(row["object"], row["version"]) for row in noted} == {("app/x", 7)}
+    in_time = sorted(noted, key=lambda row: row["at"])
+    assert [row["stage"] for row in in_time] == [
+        "published",
+        "appended",
+        "matched",
+        "sent",
+        "acked",
+    ]

@@ -61,12 +61,15 @@ def show_latency(found: "Latency", made: Sequence[Path]) -> None:
     for stage in found.stages:
         times = (stage.mean, *stage.percentiles)
         table.add_row(stage.stage, *(f"{time:,.2f}" for time in times), f"{stage.share:.0%}")
-    times = (found.mean, *found.percentiles)
-    table.add_row("publish to ack", *(f"{time:,.2f}" for time in times), "100%", style="bold")
+    for name, whole in (("publish to sent", found.sent), ("publish to ack", found.acked)):
+        times = (whole.mean, *whole.percentiles)
+        share = f"{whole.mean / found.acked.mean:.0%}" if found.acked.mean else ""
+        table.add_row(name, *(f"{time:,.2f}" for time in times), share, style="bold")
     console.print(table)
     console.print(
         f"\n{found.deliveries:,} deliveries of {found.updates:,} updates, "
-        f"{_moment(found.first)} to {_moment(found.last)}; the longest took {found.longest:,.1f} ms"
+        f"{_moment(found.first)} to {_moment(found.last)}; "
+        f"the longest took {found.acked.longest:,.1f} ms"
     )
     console.print(f"drawn: {', '.join(map(str, made))}")
 

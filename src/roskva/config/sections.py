@@ -81,6 +81,13 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             "to the next."
         ),
     ] = 0
+    trace_one_in: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        Meta(
+            description="Note when one in so many updates is published, appended, matched, sent "
+            "and acked, for `roskva job latency`. Not set: none."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         if self.mqtt_port and self.mqtt_port == self.port:

@@ -5,8 +5,8 @@ entry is an update whose `source` is the stage and whose `published_at` is when 
 updates are sampled is decided by a hash of object and version, so that all processes take the same
 ones without talking about it.
 
-Noting costs an entry in a list; a thread has to `flush` every so often. Traces are no part of the
-state: they are bounded, and may be lost or deleted.
+Noting costs an entry in a list; what was noted has to be taken and written every so often. Traces
+are no part of the state: they are bounded, and may be lost or deleted.
 """
 
 import zlib
@@ -29,7 +29,7 @@ _SEGMENT_BYTES: Final = 8 << 20
 
 
 class Trace:
-    """One in `one_in` updates. `note` on one thread; `flush` and `close` on any, one at a time."""
+    """One in `one_in` updates. `note` and `take` on one thread; `write` waits for the disk."""
 
     def __init__(self, directory: Path, one_in: int, now_us: int) -> None:
         self._one_in = one_in
@@ -51,9 +51,10 @@ class Trace:
         if self.wants(key, version) and len(self._noted) < MAX_GROUP_ROWS:
             self._noted.append(Update(key, version, stage, published_at=at_us))
 
-    def flush(self, now_us: int) -> None:
+    def take(self) -> list[Update]:
+        """What was noted since the last time, to be written."""
         noted, self._noted = self._noted, []
-        self.write(noted, now_us)
+        return noted
 
     def write(self, entries: Sequence[Update], now_us: int) -> None:
         if entries:
@@ -62,5 +63,5 @@ class Trace:
         self._log.tidy(now_us)
 
     def close(self, now_us: int) -> None:
-        self.flush(now_us)
+        self.write(self.take(), now_us)
         self._log.close()

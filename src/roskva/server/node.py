@@ -27,6 +27,7 @@ from roskva.channels.websocket import WebSockets
 from roskva.config import Config
 from roskva.core.token import TokenKeys
 from roskva.errors import BadInput, BadMessage, RoskvaError
+from roskva.feed.trace import Trace
 from roskva.links.asking import ask
 from roskva.links.framing import Framed
 from roskva.links.running import Process
@@ -37,6 +38,7 @@ from roskva.server.front import NodeFront
 from roskva.server.ports import LocalPort, Port, SocketPort
 from roskva.server.shard import Shard
 from roskva.server.status import gathered, pipeline_status, process_status
+from roskva.server.tracing import TracedFront, TracedShard, keep_trace, open_trace
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
 from roskva.wire.links import (
@@ -97,12 +99,16 @@ class Node:
         self._mqtt = mqtt
         self._shards: dict[int, Shard] = {}
         self._front: NodeFront | None = None
+        self._trace: Trace | None = None
         self._started_at = time.time()
 
     async def run(self, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
+            if self._config.node.trace_one_in is not None:
+                one_in = self._config.node.trace_one_in
+                self._trace = open_trace(self._data.path, self.role.name, one_in)
             await self._open_shards()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -110,6 +116,8 @@ class Node:
                 running.append(tasks.create_task(self._answer_others(self.role.socket)))
                 if self.role.front:
                     running += await self._open_front()
+                if self._trace is not None:
+                    running.append(tasks.create_task(keep_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
                 started()
                 await self._until(stop)
@@ -137,9 +145,11 @@ class Node:
     async def _open_shards(self) -> None:
         feed = self._config.feed
         for number in self.role.shards:
-            self._shards[number] = await Shard.open(
-                self._data, number, feed, self._break, self._on_fast_path
-            )
+            kind = Shard if self._trace is None else TracedShard
+            shard = await kind.open(self._data, number, feed, self._break, self._on_fast_path)
+            if self._trace is not None and isinstance(shard, TracedShard):
+                shard.trace = self._trace
+            self._shards[number] = shard
 
     def _on_fast_path(self, key: Key) -> bool:
         return self._config.app(key.partition("/")[0]).fast_path
@@ -160,7 +170,10 @@ class Node:
 
     async def _open_front(self) -> list["asyncio.Task[None]"]:
         shards = self._data.meta.shards
-        front = NodeFront(self.role.name, shards, self._config, AllowAll(), self._keys, self._break)
+        kind = NodeFront if self._trace is None else TracedFront
+        front = kind(self.role.name, shards, self._config, AllowAll(), self._keys, self._break)
+        if self._trace is not None and isinstance(front, TracedFront):
+            front.trace = self._trace
         self._front = front
         front.ports = [self._port(number, front) for number in range(shards)]
         limits = self._config.limits

@@ -40,20 +40,27 @@ class Stage(msgspec.Struct, frozen=True):
     """Of the mean of the whole."""
 
 
+class Whole(msgspec.Struct, frozen=True):
+    """Milliseconds from published on."""
+
+    mean: float
+    percentiles: list[float]
+    """p50, p90, p99, p99.9"""
+    longest: float
+    curve: list[float]
+    """At equal steps from 0 to 1."""
+
+
 class Latency(msgspec.Struct, frozen=True):
     deliveries: int
     updates: int
     first: datetime
     last: datetime
-    mean: float
-    percentiles: list[float]
-    """From published to acked, in milliseconds, at p50, p90, p99, p99.9."""
-    longest: float
+    acked: Whole
+    sent: Whole
     stages: list[Stage]
-    curve: list[float]
-    """Milliseconds at equal steps from 0 to 1."""
     groups: dict[str, list[float]]
-    """Mean milliseconds of each stage, by how long the whole took."""
+    """Mean milliseconds of each stage until it was sent, by how long that took."""
 
 
 def latency(traces: DataFrame) -> Latency:
@@ -64,24 +71,19 @@ def latency(traces: DataFrame) -> Latency:
         F.count_distinct("object", "version").alias("updates"),
         F.timestamp_micros(F.min("published_at")).alias("first"),
         F.timestamp_micros(F.max("published_at")).alias("last"),
-        F.mean("total").alias("mean"),
-        F.max("total").alias("longest"),
-        F.percentile("total", F.lit(list(PERCENTILES))).alias("percentiles"),
-        F.percentile("total", F.lit([i / POINTS for i in range(POINTS + 1)])).alias("curve"),
     ).first()
     if whole is None or not whole["count"]:
         raise BadInput("no sampled update was acked by anybody yet")
+    acked = _whole(timed, "total")
     return Latency(
         whole["count"],
         whole.updates,
         whole.first,
         whole.last,
-        whole.mean,
-        whole.percentiles,
-        whole.longest,
-        _stages(timed, passed, whole.mean),
-        whole.curve,
-        _groups(timed, passed),
+        acked,
+        _whole(timed, "until_sent"),
+        _stages(timed, passed, acked.mean),
+        _groups(timed, [stage for stage in passed if stage != "acked"]),
     )
 
 
@@ -101,14 +103,27 @@ def deliveries(traces: DataFrame) -> DataFrame:
 
 
 def stage_times(deliveries: DataFrame) -> DataFrame:
-    """Milliseconds per stage, and the `total`; together they are as long as the whole."""
+    """Milliseconds per stage, `until_sent`, and in `total`: that of all stages together."""
     timed = deliveries
     before: Column = F.col("published_at")
     for stage in STAGES[1:]:
         at = F.greatest(before, F.coalesce(F.col(f"{stage}_at"), before))
         timed = timed.withColumn(stage, (at - before) / 1000)
+        if stage == "sent":
+            timed = timed.withColumn("until_sent", (at - F.col("published_at")) / 1000)
         before = at
     return timed.withColumn("total", (before - F.col("published_at")) / 1000)
+
+
+def _whole(timed: DataFrame, column: str) -> Whole:
+    figures = timed.agg(
+        F.mean(column),
+        F.percentile(column, F.lit(list(PERCENTILES))),
+        F.max(column),
+        F.percentile(column, F.lit([i / POINTS for i in range(POINTS + 1)])),
+    ).first()
+    assert figures is not None
+    return Whole(*figures)
 
 
 def _stages(timed: DataFrame, passed: list[str], whole: float) -> list[Stage]:
@@ -132,11 +147,11 @@ def _stages(timed: DataFrame, passed: list[str], whole: float) -> list[Stage]:
 
 
 def _groups(timed: DataFrame, passed: list[str]) -> dict[str, list[float]]:
-    cuts = timed.agg(F.percentile("total", F.lit(list(GROUPS.values()))).alias("cuts")).first()
+    cuts = timed.agg(F.percentile("until_sent", F.lit(list(GROUPS.values()))).alias("cuts")).first()
     assert cuts is not None
     group = F.lit(None).cast("string")
     for name, cut in reversed(list(zip(GROUPS, cuts.cuts, strict=True))):
-        group = F.when(F.col("total") <= cut, name).otherwise(group)
+        group = F.when(F.col("until_sent") <= cut, name).otherwise(group)
     means = timed.groupBy(group.alias("group")).agg(*(F.mean(stage) for stage in passed))
     found = {row[0]: list(row[1:]) for row in means.collect()}
     return {name: found[name] for name in GROUPS if name in found}

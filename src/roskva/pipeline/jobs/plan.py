@@ -4,8 +4,8 @@ From registrations and rates of updates, real ones or made up, the load is sprea
 it: a client lands on any registrar, an object belongs to a shard by its hash, and each matcher owns
 a range of shards. Then it is counted, process by process.
 
-What a unit of work costs is measured by `make bench` (`COSTS`); a plan is as good as these figures
-are on your machine, and says nothing of networks.
+What a unit of work costs is in `COSTS`: rounded figures of one machine. A plan is as good as these
+are on yours, and says nothing of networks.
 """
 
 import math
@@ -34,8 +34,9 @@ class Costs(msgspec.Struct, frozen=True):
     publish_us: float = 60.0
     """An update into the feed and the matcher."""
     process_bytes: int = 90 << 20
-    session_bytes: int = 12_000
-    registration_bytes: int = 250
+    session_bytes: int = 10_000
+    """With its connection."""
+    registration_bytes: int = 200
     watched_bytes: int = 600
     """An object that a registrar has interest in."""
     interest_bytes: int = 450

@@ -1,5 +1,6 @@
 """The two pictures of `latency`: Figures 8 and 9 of the Thialfi paper, of your own node."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,6 @@ SUFFIXES: Final = (".svg", ".png")
 
 _INK: Final = "#22313f"
 _FAINT: Final = "#8795a1"
-_LINE: Final = "#0072b2"
 _COLOURS: Final = {
     # Colours that people with any kind of sight tell apart (Okabe and Ito).
     "appended": "#56b4e9",
@@ -31,7 +31,6 @@ _MEANING: Final = {
     "bridged": "through Spark",
     "matched": "matched",
     "sent": "sent to the client",
-    "acked": "acked by the client",
 }
 _MARKED: Final = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 
@@ -67,68 +66,75 @@ def _style() -> Iterator[None]:
 def curve(found: Latency) -> Figure:
     """Which part of all deliveries took at most so long."""
     figure, axes = _figure(4.6)
-    steps = len(found.curve) - 1
-    shares = [i / steps for i in range(steps + 1)]
-    times = [max(time, 1e-3) for time in found.curve]
-    axes.plot(times, shares, color=_LINE, linewidth=2.2)
+    _curve(axes, found.acked.curve, _COLOURS["acked"], "until acked", below=True)
+    _curve(axes, found.sent.curve, _COLOURS["sent"], "until sent", below=False)
     axes.set_xscale("log")
-    _milliseconds(axes)
+    _milliseconds(axes, [max(time, 1e-3) for time in (*found.sent.curve, *found.acked.curve)])
     axes.set_ylim(0, 1.005)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
-    for share, name in _MARKED.items():
-        time = times[round(share * steps)]
-        axes.plot([time], [share], "o", color=_LINE, markersize=6)
-        axes.annotate(
-            f"{name}  {_time(time)}",
-            (time, share),
-            xytext=(10, -4 if share < 0.95 else -14),
-            textcoords="offset points",
-            fontweight="bold",
-        )
-    axes.set_xlabel("from publish to ack")
+    axes.set_xlabel("since it was published")
     axes.set_ylabel("deliveries that took at most so long")
     axes.grid(True, which="major", color=_FAINT, alpha=0.25, linewidth=0.8)
+    axes.legend(loc="lower right", frameon=False)
     _title(figure, "How long a notification takes", _subtitle(found))
     return figure
 
 
+def _curve(axes: Axes, curve: list[float], colour: str, label: str, *, below: bool) -> None:
+    steps = len(curve) - 1
+    times = [max(time, 1e-3) for time in curve]
+    shares = [i / steps for i in range(steps + 1)]
+    axes.plot(times, shares, color=colour, linewidth=2.2, label=label)
+    for share, name in _MARKED.items():
+        time = times[round(share * steps)]
+        below = below or share > 0.95  # there is no room above
+        axes.plot([time], [share], "o", color=colour, markersize=6)
+        axes.annotate(
+            f"{name}  {_time(time)}",
+            (time, share),
+            xytext=(9, -13) if below else (-9, 4),
+            textcoords="offset points",
+            ha="left" if below else "right",
+            color=colour,
+            fontweight="bold",
+        )
+
+
 def stages(found: Latency) -> Figure:
-    """What the time was spent on, for quick deliveries and for slow ones."""
-    names = ["all", *found.groups]
-    rows = [[stage.mean for stage in found.stages], *found.groups.values()]
-    figure, axes = _figure(1.9 + 0.55 * len(names))
-    longest = max(sum(row) for row in rows)
-    for number, row in enumerate(rows):
-        left = 0.0
-        for stage, time in zip(found.stages, row, strict=True):
+    """What part of the time each stage takes, in quick deliveries and in slow ones."""
+    names = [stage.stage for stage in found.stages if stage.stage != "acked"]
+    rows = {"all": [stage.mean for stage in found.stages if stage.stage != "acked"], **found.groups}
+    figure, axes = _figure(1.9 + 0.55 * len(rows))
+    for number, row in enumerate(rows.values()):
+        whole, left = sum(row) or 1.0, 0.0
+        for name, time in zip(names, row, strict=True):
+            share = time / whole
             axes.barh(
-                number, time, left=left, height=0.62, color=_COLOURS[stage.stage], edgecolor="white"
+                number, share, left=left, height=0.62, color=_COLOURS[name], edgecolor="white"
             )
-            if time > 0.04 * longest:
-                inside = f"{time:.2g}"
-                axes.text(left + time / 2, number, inside, ha="center", va="center", size=9.5)
-            left += time
-        axes.text(left + 0.012 * longest, number, _time(left), va="center", fontweight="bold")
-    axes.set_yticks(range(len(names)), names)
+            if share > 0.09:
+                inside = (left + share / 2, number, _time(time))
+                axes.text(*inside, ha="center", va="center", size=9.5)
+            left += share
+        axes.text(1.015, number, _time(sum(row)), va="center", fontweight="bold")
+    axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.13 * longest)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time:g}"))
-    axes.set_xlabel("milliseconds, mean of the group")
+    axes.set_xlim(0, 1.12)
+    axes.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+    axes.set_xlabel("of the time from published to sent; the means of each group")
     axes.grid(True, axis="x", color=_FAINT, alpha=0.25, linewidth=0.8)
     axes.set_axisbelow(True)
-    handles = [
-        mpl.patches.Patch(color=_COLOURS[stage.stage], label=_MEANING[stage.stage])
-        for stage in found.stages
-    ]
-    axes.legend(
+    axes.spines["bottom"].set_bounds(0, 1)
+    handles = [mpl.patches.Patch(color=_COLOURS[name], label=_MEANING[name]) for name in names]
+    figure.legend(
         handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.45, -0.3 + 0.02 * len(names)),
+        loc="outside lower center",
         ncols=len(handles),
         frameon=False,
         handlelength=1,
-        columnspacing=1.4,
+        columnspacing=1.6,
     )
     _title(figure, "Where the time goes", _subtitle(found))
     return figure
@@ -153,13 +159,16 @@ def _subtitle(found: Latency) -> str:
     return f"{found.deliveries:,} sampled deliveries of {found.updates:,} updates, {day}"
 
 
-def _milliseconds(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+def _milliseconds(axes: Axes, times: list[float]) -> None:
+    decades = math.log10(max(times) / min(times))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: _time(time)))
+    axes.set_xlim(min(times) / 3, max(times) * 2)
 
 
 def _time(milliseconds: float) -> str:
+    """Two digits are all that matter."""
     if milliseconds >= 1000:
-        return f"{milliseconds / 1000:.3g} s"
-    return f"{milliseconds:.3g} ms"
+        return f"{milliseconds / 1000:.2g} s"
+    return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"
