@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.result import NotMeasured, Result
 
-BENCHMARKS = ("core", "feed", "store", "serving", "audit")
+BENCHMARKS = ("core", "feed", "store", "serving", "pipeline", "audit")
 
 
 def main() -> None:
