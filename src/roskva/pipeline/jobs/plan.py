@@ -4,8 +4,8 @@ From registrations and rates of updates, real ones or made up, the load is sprea
 it: a client lands on any registrar, an object belongs to a shard by its hash, and each matcher owns
 a range of shards. Then it is counted, process by process.
 
-What a unit of work costs is in `COSTS`: rounded figures of one machine. A plan is as good as these
-are on yours, and says nothing of networks.
+What a unit of work costs is in `COSTS`: estimates, not measurements. A plan is as good as these are
+for your machine, and says nothing of networks.
 """
 
 import math
