@@ -60,7 +60,8 @@ class Frame:
     def to_write(self, write: Callable[[bytes], None], packet: bytes) -> None:
         """When a hundred connections have been looked at. If each were written to as it is looked
         at, its bookkeeping and the system call would push each other out of the processor's caches:
-        a tenth of the whole cost. If all were looked at first, the first would wait for the last."""
+        a tenth of the whole cost. If all were looked at first, the first would wait for the last.
+        """
         self._writes.append(write)
         self._packets.append(packet)
         if len(self._writes) >= _WRITTEN_TOGETHER:
