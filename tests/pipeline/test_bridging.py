@@ -15,7 +15,7 @@ from roskva.core.coalesce import coalesce
 from roskva.model import Update
 from roskva.pipeline import bridging
 from roskva.pipeline.bridging import BRIDGED, BridgeReader, BridgeSource, GapReader, Ranges, passed
-from roskva.pipeline.matchers import Matchers
+from roskva.pipeline.matchers import Matchers, matchers_at
 from roskva.pipeline.sink import deliver
 
 ALL = ReadMaxRows(1_000_000)
@@ -42,6 +42,7 @@ class Scene:
             deliver(pa.Table.from_batches(reader.read(partition)), matchers)
 
     def close(self) -> None:
+        matchers_at(str(self.data.path)).close()
         self.matcher.stop()
         self.data.close()
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 LOCAL: Final = "local[*]"
 _FAILURES: Final = 4
 """Of one task before its query fails, as on a cluster; locally Spark would give up at the first."""
+_LONGEST_SOCKET_DIRECTORY: Final = 60
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 _SETTINGS: Final = {
@@ -25,6 +26,12 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stopTimeout": "30s",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    # The default one asks a shell for every file, and an update waits for two of them.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Over TCP each exchange with a Python worker waits 40 ms for an ack that is held back.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
@@ -61,6 +68,7 @@ def spark_session(
         **_SETTINGS,
         **(_ON_THIS_MACHINE if master.startswith("local") else {}),
         "spark.local.dir": str(temporary),
+        "spark.python.unix.domain.socket.dir": _short(temporary),
         "spark.sql.warehouse.dir": f"{temporary}/roskva-warehouse",
         "spark.driver.extraJavaOptions": java,
         **(settings or {}),
@@ -69,6 +77,12 @@ def spark_session(
     if SparkContext._active_spark_context is None:
         _launch(conf, inherited, said)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _short(directory: Path) -> str:
+    """The path of a Unix socket has at most 107 bytes, and its name takes half of them."""
+    fits = len(os.fsencode(directory)) <= _LONGEST_SOCKET_DIRECTORY
+    return str(directory) if fits else tempfile.gettempdir()
 
 
 def _with_retries(master: str) -> str:

@@ -57,7 +57,8 @@ def pipeline_status(config: PipelineConfig, run_dir: Path) -> dict[str, Any]:
         report: dict[str, Any] = msgspec.json.decode((run_dir / PIPELINE_REPORT).read_bytes())
     except (OSError, msgspec.DecodeError):
         return {"state": "starting"}
-    return report
+    gone = report.get("pid") and not Path(f"/proc/{report['pid']}").exists()
+    return {"state": "starting"} if gone else report
 
 
 def gathered(
