@@ -215,7 +215,7 @@ def _node(data: Path, *flags: str, settings: str = "", only_bridged: bool = Fals
     words = ["serve", "--data", str(data), "--port", "0", "--mqtt-port", "off"]
     (data / "node.json").unlink(missing_ok=True)
     process = subprocess.Popen(
-        [sys.executable, *program, *words, "--config", str(config), *flags],
+        [sys.executable, *program, *words, *flags],
         stdout=subprocess.DEVNULL,
     )
     try:

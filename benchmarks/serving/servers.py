@@ -84,7 +84,7 @@ def roskva(directory: Path, cores: set[int], *flags: str) -> Iterator[Server]:
     port, http_port = _free_port(), _free_port()
     command = [str(Path(sys.executable).with_name("roskva")), "serve"]
     command += ["--data", str(directory / "data")]
-    command += ["--port", str(http_port), "--mqtt-port", str(port), *flags]
+    command += ["--port", str(http_port), "--mqtt-port", str(port), "--no-pipeline", *flags]
     with _running(command, directory, cores, port, http_port) as pid:
         yield Server("Roskva", pid, port, http_port)
 

@@ -42,6 +42,7 @@ def scene(spark: SparkSession, tmp_path: Path) -> Iterator[Scene]:
     yield scene
     for query in spark.streams.active:
         query.stop()
+    scene.bridge.close()
     scene.matcher.stop()
     scene.data.close()
 

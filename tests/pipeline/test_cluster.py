@@ -89,7 +89,7 @@ def _alive_workers(ui: int) -> int:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path / "data", "--no-fast-path", "--no-pipeline")
+    node = Node(tmp_path / "data", "--no-fast-path")
     node.start()
     yield node
     node.end()

@@ -87,8 +87,9 @@ def has_caught_up(node: Node) -> bool:
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     settings = tmp_path / "roskva.toml"
-    settings.write_text("[pipeline]\nenabled = true\nniceness = 0\n")
-    node = Node(tmp_path / "data", "--no-fast-path", "--matchers", "2", "--config", str(settings))
+    settings.write_text("[pipeline]\nniceness = 0\n")
+    flags = ("--no-fast-path", "--matchers", "2", "--config", str(settings))
+    node = Node(tmp_path / "data", *flags, pipeline=True)
     try:
         node.start()
         yield node
@@ -112,6 +113,7 @@ def kill_something(node: Node, victim: str) -> None:
     if victim == "matcher":
         node.signal(random.choice(["state-0", "state-1"]), signal.SIGKILL)
         return
+    await_that(lambda: "pid" in pipeline(node), WARM_S, node.said)
     driver = int(pipeline(node)["pid"])
     target = driver if victim == "driver" else worker_of(driver)
     if target is not None:
@@ -138,7 +140,7 @@ def kill_rounds(node: Node, rounds: int) -> None:
 
 def test_nothing_is_lost_whatever_is_killed(node: Node) -> None:
     kill_rounds(node, ROUNDS or 2)
-    assert pipeline(node)["parts"][0]["lag_updates"] == 0
+    await_that(lambda: pipeline(node)["parts"][0]["lag_updates"] == 0, 30.0)
 
 
 @pytest.mark.verify

@@ -31,9 +31,17 @@ _ALARMS: Final = ("Traceback (most recent call last)", "Fatal Python error", "ne
 class Node:
     """Made, started and finally seen off by the fixtures of `conftest.py`."""
 
-    def __init__(self, data: Path, *flags: str, command: tuple[str, ...] = (ROSKVA,)) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *flags: str,
+        command: tuple[str, ...] = (ROSKVA,),
+        pipeline: bool = False,
+    ) -> None:
+        """`pipeline`: Spark with it, which takes a JVM."""
         self.data = data
         self.flags = flags
+        self._without = () if pipeline else ("--no-pipeline",)
         self.port, self.mqtt_port = free_port(), free_port()
         self.log = data.with_name(data.name + ".log")
         self.command = command
@@ -62,7 +70,7 @@ class Node:
                 [
                     *(*self.command, "serve", "--data", str(self.data)),
                     *("--port", str(self.port), "--mqtt-port", str(self.mqtt_port)),
-                    *self.flags,
+                    *(*self.flags, *self._without),
                 ],
                 env={**environment, _MARK: self._mark},
                 stdin=subprocess.DEVNULL,

@@ -276,6 +276,7 @@ def test_a_second_node_on_the_same_data_is_refused_and_does_the_first_no_harm(
 def _refused_to_serve(node: Node, *flags: str) -> str:
     """The same data; returns why not."""
     words = ["serve", "--data", str(node.data), "--port", "0", "--mqtt-port", "0", *flags]
+    words.append("--no-pipeline")
     ended = subprocess.run([*node.command, *words], capture_output=True, text=True, timeout=30)
     assert ended.returncode != 0
     assert "Traceback" not in ended.stderr

@@ -98,7 +98,7 @@ class _Demo:
 
     @asynccontextmanager
     async def _node(self) -> AsyncIterator[Running]:
-        command = ["serve", "--port", "0", "--mqtt-port", "0", "--registrars", "2"]
+        command = ["serve", "--port", "0", "--mqtt-port", "0", "--registrars", "2", "--no-pipeline"]
         self._say("[dim]$ roskva serve --registrars 2[/]")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "roskva", *command, "--data", str(self._data)),

@@ -230,7 +230,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
             description="Run it with the node. Without it the node reads its own feed after a gap, "
             "and nothing is ingested."
         ),
-    ] = False
+    ] = True
     master: Annotated[
         str,
         Meta(min_length=1, description="Where Spark runs: on this machine, or `spark://…`."),

@@ -71,6 +71,10 @@ class Bridge:
         """On a thread of the query's own."""
         self.delivered += _count(deliver(rows.toArrow(), self._delivering))
 
+    def close(self) -> None:
+        self._matchers.close()
+        self._delivering.close()
+
     def lags(self) -> dict[int, Lag]:
         """Of the matchers that answer and are behind."""
         found = {}
