@@ -119,6 +119,7 @@ class _Process:
         self._socket: socket.socket | None = None
         self._failures = 0
         self._alone_until = 0.0
+        self._closed = False
         self._answers: dict[int, Taken] = {}
 
     @property
@@ -131,6 +132,9 @@ class _Process:
         try:
             if self._socket is None:
                 self._socket = _connected(self._path)
+            if self._closed:  # meanwhile: a query that was stopped may be in its last batch
+                self._drop()
+                return False
             self._socket.settimeout(timeout_s)
             frame = encode_link(offer)
             self._socket.sendall(len(frame).to_bytes(4) + frame)
@@ -155,13 +159,18 @@ class _Process:
         return self._answers.pop(request)
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """For good."""
+        self._closed = True
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.close()
         self._answers.clear()
 
     def _fail(self, error: Exception) -> None:
-        self.close()
+        self._drop()
         pause_s = _LEFT_ALONE_S[min(self._failures, len(_LEFT_ALONE_S) - 1)]
         if not self._failures:
             _log.warning("no answer at %s (%s): going on without it", self._path, error)
