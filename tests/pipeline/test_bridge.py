@@ -15,7 +15,7 @@ from roskva.pipeline.bridging import BEAT, passed
 KEYS = [f"app/object-{i}" for i in range(20)]
 
 
-def await_that(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+def await_that(condition: Callable[[], bool], within_s: float = 180.0) -> None:
     give_up_at = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < give_up_at
