@@ -57,9 +57,7 @@ def run() -> list[Result]:
 
 
 def _latency(scratch: Path) -> list[Result]:
-    with _node(
-        scratch / "latency", "--no-fast-path", settings="[pipeline]\nenabled = true\n"
-    ) as url:
+    with _node(scratch / "latency", "--no-fast-path") as url:
         _await(lambda: _bridge(url).get("state") == "running", "the bridge does not start")
         time.sleep(10.0)  # what Spark does after its start is no cost of having it
         before = _pipeline(url)
@@ -208,9 +206,7 @@ def _write(path: Path, updates: int, objects: int, frame: int) -> None:
 
 
 @contextmanager
-def _node(data: Path, *flags: str, settings: str = "", only_bridged: bool = False) -> Iterator[str]:
-    config = data.with_suffix(".toml")
-    config.write_text(settings)
+def _node(data: Path, *flags: str, only_bridged: bool = False) -> Iterator[str]:
     program = ["-c", _ONLY_BRIDGED] if only_bridged else ["-m", "roskva"]
     words = ["serve", "--data", str(data), "--port", "0", "--mqtt-port", "off"]
     (data / "node.json").unlink(missing_ok=True)
