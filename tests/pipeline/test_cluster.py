@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
-START_S = 180.0
+START_S = 300.0
 KEYS = [f"test/object-{i}" for i in range(50)]
 
 

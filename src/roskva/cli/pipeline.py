@@ -176,12 +176,10 @@ def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: b
         before = source.counters()
         source.start(checkpoint.spark, once=True).awaitTermination()
         after = source.counters()
-    counted = {
-        key: getattr(after, key) - getattr(before, key)
-        for key in ("rows", "published", "superseded", "dead")
-    }
-    if json:
-        print(msgspec.json.encode(counted).decode())
-    else:
-        print(", ".join(f"{value:,} {key}" for key, value in counted.items()))
+        counted = {
+            key: getattr(after, key) - getattr(before, key)
+            for key in ("rows", "published", "superseded", "dead")
+        }
+        text = ", ".join(f"{value:,} {key}" for key, value in counted.items())
+        print(msgspec.json.encode(counted).decode() if json else text, flush=True)
     raise typer.Exit(FAILED if counted["dead"] else 0)
