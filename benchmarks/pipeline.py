@@ -123,6 +123,8 @@ def _catching_up(scratch: Path) -> list[Result]:
 
     from roskva.pipeline.bridge import Bridge
     from roskva.pipeline.bridging import BridgeSource
+    from roskva.pipeline.feeds import Feeds
+    from roskva.pipeline.matchers import Matchers
     from roskva.pipeline.session import spark_session
 
     _write(scratch / "large", _CATCH_UP, _CATCH_UP_OBJECTS, _FRAME)
@@ -135,15 +137,20 @@ def _catching_up(scratch: Path) -> list[Result]:
             # Read and coalesced, for matchers that stand at the beginning and take nothing.
             with _node(scratch / name, "--no-pipeline", only_bridged=True):
                 began = time.perf_counter()
-                rows = spark.read.format("roskva-bridge").option("path", str(scratch / name))
-                rows.option("maxUpdatesPerTrigger", updates).load().agg(F.count("*")).collect()
+                source = spark.read.format("roskva-bridge").option("path", str(scratch / name))
+                rows = source.option("maxUpdatesPerTrigger", updates).load()
+                [found] = rows.agg(F.count("*")).collect()
                 rates[name] = updates / (time.perf_counter() - began)
+                assert found[0] == min(updates, _CATCH_UP_OBJECTS)
         with _node(scratch / "large", "--no-pipeline", only_bridged=True):
             bridge = Bridge(spark, scratch / "large", fast_path=False)
             began = time.perf_counter()
             bridge.close_gaps()
             rates["delivered"] = _CATCH_UP / (time.perf_counter() - began)
-            assert not bridge.lags()
+            with closing(Matchers(str(scratch / "large"))) as matchers:
+                ends = Feeds(str(scratch / "large")).ends()
+                assert matchers.positions(range(_SHARDS)) == ends
+            bridge.close()
     finally:
         spark.stop()
     return [

@@ -81,6 +81,15 @@ def test_one_that_is_down_is_left_alone_and_found_again(
         assert time.monotonic() < give_up_at
 
 
+def test_one_that_was_started_again_is_found_at_once(
+    matcher: ScriptedMatcher, matchers: Matchers
+) -> None:
+    assert matchers.positions([0])
+    matcher.stop()
+    matcher.start()
+    assert matchers.positions([0, 1]) == {0: Marker(LINEAGE, 0), 1: Marker(LINEAGE, 0)}
+
+
 def test_one_that_hangs_costs_one_wait_and_then_next_to_nothing(
     matcher: ScriptedMatcher, matchers: Matchers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ class _Process:
         self._alone_until = 0.0
         self._closed = False
         self._answers: dict[int, Taken] = {}
+        self._expected = 0
 
     @property
     def is_down(self) -> bool:
@@ -129,19 +130,26 @@ class _Process:
     def send(self, offer: Offer, timeout_s: float) -> bool:
         if time.monotonic() < self._alone_until:
             return False
-        try:
-            if self._socket is None:
-                self._socket = _connected(self._path)
-            if self._closed:  # meanwhile: a query that was stopped may be in its last batch
-                self._drop()
-                return False
-            self._socket.settimeout(timeout_s)
-            frame = encode_link(offer)
-            self._socket.sendall(len(frame).to_bytes(4) + frame)
-        except OSError as error:
-            self._fail(error)
-            return False
-        return True
+        # A connection that nothing is expected from may be one to a process that is gone, while
+        # another listens in its place.
+        for attempt_is_last in (self._socket is None or self._expected > 0, True):
+            try:
+                self._write(encode_link(offer), timeout_s)
+            except OSError as error:
+                if attempt_is_last:
+                    self._fail(error)
+                    return False
+                self.close()
+            else:
+                self._expected += 1
+                return True
+        return False
+
+    def _write(self, frame: bytes, timeout_s: float) -> None:
+        if self._socket is None:
+            self._socket = _connected(self._path)
+        self._socket.settimeout(timeout_s)
+        self._socket.sendall(len(frame).to_bytes(4) + frame)
 
     def answer(self, request: int) -> Taken | None:
         """None if it does not come; nothing else then comes over this connection either."""
@@ -156,6 +164,7 @@ class _Process:
             if isinstance(message, Taken):
                 self._answers[message.request] = message
         self._failures = 0
+        self._expected -= 1
         return self._answers.pop(request)
 
     def close(self) -> None:
