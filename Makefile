@@ -25,6 +25,7 @@ $(STAMP): requirements.lock pyproject.toml
 
 demo: $(STAMP)
 	@tools/debian.sh curl:curl mosquitto_sub:mosquitto-clients
+	@tools/java.sh
 	@$(BIN)/roskva demo
 
 check: $(STAMP)
@@ -49,6 +50,8 @@ verify: check
 soak: $(STAMP)
 	ROSKVA_KILL_ROUNDS=500 $(BIN)/pytest -n 2 -m verify tests/feed tests/store
 	ROSKVA_KILL_ROUNDS=300 $(BIN)/pytest -n 2 -m verify tests/serving
+	@tools/java.sh
+	ROSKVA_KILL_ROUNDS=100 $(BIN)/pytest -m verify tests/pipeline/test_with_node.py
 
 sim: $(STAMP)
 	$(BIN)/roskva sim --seeds 500

@@ -27,7 +27,7 @@ COMMANDS: Final = {
     "pipeline": "pipeline",
     "sim": "sim",
     "job": "job",
-    "demo": "demo",
+    "demo": "demo.command",
 }
 """And the file of each. A file has a function `register` that adds its commands."""
 

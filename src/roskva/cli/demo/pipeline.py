@@ -1,0 +1,179 @@
+"""The second part: files become updates, Spark alone delivers them, and a process is kept down."""
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+import roskva
+from roskva.cli.demo.crashes import KEY
+from roskva.cli.demo.node import PATIENCE_S, DemoNode
+from roskva.cli.demo.stock import APP, Backend, Shelf, items_of
+
+_LONGEST_S: Final = 240.0
+"""On a machine that does nothing else a sixth of that will do."""
+_DOWN_S: Final = 10.0
+_LAST: Final = 1_000_000
+
+_SETTINGS: Final = """\
+[apps.stock]
+fast_path = false    # clients are told by way of Spark
+
+[ingest.stock]
+format = "json"
+path = "{incoming}"
+columns = "item STRING, revision BIGINT"
+app = "'stock'"
+name = "item"
+version = "revision"
+"""
+
+
+def write_settings(directory: Path) -> tuple[Path, Path]:
+    """The file of settings, and the directory that is ingested."""
+    settings, incoming = directory / "roskva.toml", directory / "incoming"
+    incoming.mkdir()
+    settings.write_text(_SETTINGS.format(incoming=incoming))
+    return settings, incoming
+
+
+async def show_pipeline(console: Console, node: DemoNode, incoming: Path) -> bool:
+    """Whether every client knew what it should."""
+    console.print(
+        "[bold]The pipeline.[/] So far a backend called Roskva, and Roskva told clients at once. "
+        "Beside the node runs Apache Spark. It makes updates of what other programs write, and "
+        "it brings everything in the [italic]feed[/], the log of all updates on disk, to whom it "
+        "concerns, also when the quick way fails. The app [bold]stock[/] has the quick way "
+        "switched off, to see Spark work alone:\n"
+    )
+    _show(console, _SETTINGS.format(incoming="incoming/"), "dim")
+    down, up = _two_states(node)
+    items = [*items_of(node, up), *items_of(node, down)]
+    async with roskva.Client(node.url, app=APP, auto_ack=True) as client:
+        story = _Story(console, node, incoming, Shelf(client, items))
+        try:
+            async with asyncio.timeout(_LONGEST_S), asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(story.shelf.watch())
+                await story.files_become_updates()
+                await story.a_matcher_is_down(down, up)
+                await story.files_again()
+                watching.cancel()
+        except TimeoutError:
+            console.print(f"  [red]the client still believes in {story.shelf.versions}[/]")
+            pipeline = (await node.status())["pipeline"]
+            console.print(f"the pipeline says: {pipeline}", markup=False)
+            return False
+        return await _audit(console, node)
+
+
+def _two_states(node: DemoNode) -> tuple[str, str]:
+    """Not the one that was killed before: its next start is held back for longer."""
+    spared = node.owner_of(KEY).name
+    other = next(state.name for state in node.states() if state.name != spared)
+    return other, spared
+
+
+class _Story:
+    def __init__(self, console: Console, node: DemoNode, incoming: Path, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self._say = console.print
+        self._node = node
+        self._incoming = incoming
+
+    async def files_become_updates(self) -> None:
+        items = self.shelf.items
+        self._say(
+            f"A client wants to know about {len(items)} items. Another program, which has never "
+            "heard of Roskva, writes a file of JSON:"
+        )
+        self._say(f"  [dim]incoming/1.json: {_line(items[0], 1)}, …[/]")
+        self._write("1.json", 1)
+        self._say("  [dim](Spark is starting, which takes a while)[/]")
+        await self.shelf.until_it_knows(dict.fromkeys(items, 1))
+        self._say(f"  [green]✓[/] the client knows version 1 of all {len(items)} items\n")
+
+    async def a_matcher_is_down(self, down: str, up: str) -> None:
+        mine, others = items_of(self._node, down), items_of(self._node, up)
+        self._say(
+            f"{len(others)} of the items are at one state process, {len(mine)} at the other. Their "
+            "backends now publish a few versions of each per second."
+        )
+        pid = await self._node.pid(down)
+        async with (
+            Backend(self._node.url, others) as going_on,
+            Backend(self._node.url, mine) as waiting,
+        ):
+            await self.shelf.until_it_knows(dict.fromkeys(self.shelf.items, 5))
+            before, began = dict(waiting.acknowledged), time.monotonic()
+            self._say(
+                f"\n[red]✗ kill −9[/] of the second one, and again whenever it is started, for "
+                f"{_DOWN_S:.0f} seconds: its updates on disk wait, and so does its backend."
+            )
+            times = await self._node.keep_down(pid, _DOWN_S)
+            delays = going_on.delays(self.shelf, began)
+            self._say(
+                f"  It was killed {times} times. The {len(others)} items of the other process went "
+                f"on: {len(delays)} notifications meanwhile, half of them within "
+                f"{1000 * statistics.median(delays or [0.0]):.0f} ms of publishing."
+            )
+            async with asyncio.timeout(PATIENCE_S):
+                await waiting.until_beyond(before)
+            self._say(f"  It is back, {time.monotonic() - began:.0f} s after the first kill.")
+        acknowledged = going_on.acknowledged | waiting.acknowledged
+        await self.shelf.until_it_knows(acknowledged)
+        self._say(
+            "  [green]✓[/] its gap is closed: the client knows the last version of all "
+            f"{len(acknowledged)} items that was acknowledged\n"
+        )
+
+    async def files_again(self) -> None:
+        self._say(f"Another file, with version {_LAST:,} of everything:")
+        self._write("2.json", _LAST)
+        await self.shelf.until_it_knows(dict.fromkeys(self.shelf.items, _LAST))
+        bridge = (await self._node.status())["pipeline"]["parts"][0]
+        self._say(
+            "  [green]✓[/] the client knows it. Spark has handed updates to the state processes "
+            f"{bridge['delivered']:,} times by now.\n"
+        )
+
+    def _write(self, name: str, revision: int) -> None:
+        """Under its name when it is complete."""
+        lines = "".join(f"{_line(item, revision)}\n" for item in self.shelf.items)
+        temporary = self._incoming / f".{name}"
+        temporary.write_text(lines)
+        temporary.rename(self._incoming / name)
+
+
+def _line(item: str, revision: int) -> str:
+    return json.dumps({"item": item, "revision": revision})
+
+
+async def _audit(console: Console, node: DemoNode) -> bool:
+    console.print(
+        "Who has not heard? Spark compares what every client has acknowledged with what there is. "
+        "[italic]Stale[/] would be a client that is online and was not told.\n"
+    )
+    console.print("[dim]$ roskva job audit[/]")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "roskva", "job", "audit", str(node.data)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    told, complained = await process.communicate()
+    _show(console, told.decode())
+    if process.returncode:
+        _show(console, complained.decode(), "red")
+    return process.returncode == 0
+
+
+def _show(console: Console, text: str, style: str = "") -> None:
+    """As it is, a little to the right."""
+    console.print(Padding(Text(text.rstrip(), style), (0, 4), expand=False))
+    console.print()
