@@ -122,7 +122,7 @@ host = "x"
         "roskva.toml:4: shards must be a whole number from 1 to 1,024, not true",
         'ROSKVA_PORT: port must be a whole number from 0 to 65,535, not "many"',
         'roskva.toml:7: versions must be "app" or "assigned", not "assinged"',
-        "roskva.toml:8: host does not belong under [apps.home]: move it to [node]",
+        "roskva.toml:8: host does not belong under [apps.home]: move it to [node] or [admin]",
     ]
 
 

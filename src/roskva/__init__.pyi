@@ -27,5 +27,6 @@ from roskva.errors import Unavailable as Unavailable
 from roskva.errors import UnknownClient as UnknownClient
 from roskva.errors import WrongProtocol as WrongProtocol
 from roskva.publisher.publisher import Publisher as Publisher
+from roskva.publisher.tls import Tls as Tls
 
 __version__: str

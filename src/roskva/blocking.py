@@ -21,6 +21,7 @@ from roskva.client.client import Client as AsyncClient
 from roskva.core.effects import ClientEvent
 from roskva.model import parse_key
 from roskva.publisher.publisher import Publisher as AsyncPublisher
+from roskva.publisher.tls import Tls
 
 __all__ = ["Client", "Publisher", "publish"]
 
@@ -114,8 +115,9 @@ class Client(_InBackground[AsyncClient]):
         identity: Path | str | None = None,
         application: str = "",
         auto_ack: bool = False,
+        tls: Tls | None = None,
     ) -> None:
-        super().__init__(AsyncClient(url, app, identity, application, auto_ack))
+        super().__init__(AsyncClient(url, app, identity, application, auto_ack, tls))
 
     def register(self, name: str, version: int | None = None) -> None:
         self._call(self._worker.register(name, version))
@@ -155,8 +157,8 @@ class Client(_InBackground[AsyncClient]):
 class Publisher(_InBackground[AsyncPublisher]):
     """As `roskva.Publisher`; threads that publish at the same time share requests."""
 
-    def __init__(self, url: str, app: str) -> None:
-        super().__init__(AsyncPublisher(url, app))
+    def __init__(self, url: str, app: str, tls: Tls | None = None) -> None:
+        super().__init__(AsyncPublisher(url, app, tls))
 
     def publish(
         self,
@@ -185,10 +187,11 @@ def publish(
     source: str | None = None,
     payload: bytes | None = None,
     give_up_after: float | None = 30.0,
+    tls: Tls | None = None,
 ) -> int:
     """Publish one update of the object `app/name`; whoever has more of them keeps a `Publisher`."""
     target = parse_key(object)
-    with Publisher(url, target.app) as publisher:
+    with Publisher(url, target.app, tls) as publisher:
         return publisher.publish(
             target.name, version, source=source, payload=payload, give_up_after=give_up_after
         )

@@ -10,8 +10,11 @@ import typer
 from tests.cli.fake_node import FakeNode
 from typer.testing import CliRunner, Result
 
-from roskva.cli import checkup, doctor
-from roskva.config import Config, LimitsConfig, NodeConfig
+from roskva.cli import checkup, doctor, reachability
+from roskva.cli.certificates import Authority
+from roskva.cli.certs import make
+from roskva.cli.finding import Finding
+from roskva.config import Config, LimitsConfig, NodeConfig, TlsConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden/v1"
 MIB = 1 << 20
@@ -47,6 +50,8 @@ def test_this_machine_is_looked_at(tmp_path: Path) -> None:
         "clock",
         "port",
         "mqtt port",
+        "exposure",
+        "tls",
     }
     assert findings["data"]["found"].endswith("will be created")
     assert all(f["verdict"] == "ok" or f["do"] or "cannot" in f["found"] for f in findings.values())
@@ -69,7 +74,8 @@ def test_what_is_bad_is_exit_code_1_with_a_way_out(
 def test_ports_of_a_node_that_runs_are_fine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: FakeNode
 ) -> None:
-    node.answer = lambda *_: (200, {"version": "0.1.0"})
+    answers = {"/healthz": b"ok\n", "/v1/status": {"version": "0.1.0"}}
+    node.answer = lambda _, path, __: (200, answers[path])
     monkeypatch.setenv("ROSKVA_PORT", node.url.rpartition(":")[2])
     result = run("--data", str(tmp_path), "--json")
     [port] = [finding for finding in json.loads(result.stdout) if finding["what"] == "port"]
@@ -78,7 +84,7 @@ def test_ports_of_a_node_that_runs_are_fine(
 
 
 def test_an_address_of_another_machine() -> None:
-    finding = checkup.check_port("port", "192.0.2.1", 7600, None)
+    finding = reachability.check_port("port", "192.0.2.1", 7600, None)
     assert (finding.verdict, finding.do) == ("bad", "choose another address with --host")
 
 
@@ -89,18 +95,63 @@ def test_a_bad_configuration_is_exit_code_2(tmp_path: Path) -> None:
     assert "did you mean port?" in result.stderr
 
 
+# Who can reach it.
+
+
+def test_what_is_open_beyond_loopback_is_bad(tmp_path: Path) -> None:
+    (tmp_path / "roskva.toml").write_text('[node]\nhost = "0.0.0.0"\n')
+    result = run("--config", str(tmp_path / "roskva.toml"), "--json")
+    assert result.exit_code == 1
+    [found] = [f for f in json.loads(result.stdout) if f["what"] == "exposure"]
+    assert found["verdict"] == "bad"
+    assert "[tls]" in found["found"]
+    assert "[apps.NAME]" in found["do"]
+    assert "--insecure" in found["do"]
+
+
+def test_certificates_are_looked_at(tmp_path: Path) -> None:
+    make(tmp_path, [], [], 30)
+    tls = TlsConfig(certificate=tmp_path / "server.crt", key=tmp_path / "server.key")
+
+    def look() -> tuple[str, str]:
+        finding = reachability.check_certificate(Config(tls=tls))
+        return finding.verdict, finding.found
+
+    assert look() == ("ok", f"{tmp_path}/server.crt, good for 29 days")
+    (tmp_path / "server.key").chmod(0o640)
+    assert look()[0] == "warn"
+    for days, verdict, said in ((3, "warn", "expires in 2 days"), (-1, "bad", "has expired")):
+        issued = Authority.create().server(["localhost"], days)
+        (tmp_path / "server.crt").write_bytes(issued.certificate)
+        (tmp_path / "server.key").write_bytes(issued.key)
+        found = look()
+        assert found[0] == verdict
+        assert said in found[1]
+    (tmp_path / "server.key").unlink()
+    assert look()[0] == "bad"
+
+
 # The data directory.
 
 
-def check_data(data: Path, shards: int | None = None, matchers: int = 0) -> checkup.Finding:
+def test_a_data_directory_that_others_can_read_is_worth_a_warning(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(GOLDEN, data)
+    data.chmod(0o750)
+    assert check_data(data).verdict == "warn"
+    assert check_data(data).do == f"chmod 700 {data}"
+
+
+def check_data(data: Path, shards: int | None = None, matchers: int = 0) -> Finding:
     return checkup.check_data(NodeConfig(data=data, shards=shards, matchers=matchers))
 
 
 def test_a_data_directory_is_opened_and_left_alone(tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(GOLDEN, data)
+    data.chmod(0o700)
     before = sorted(path.name for path in data.iterdir())
-    assert check_data(data) == checkup.Finding("data", "ok", f"{data}, 2 shards")
+    assert check_data(data) == Finding("data", "ok", f"{data}, 2 shards")
     assert check_data(data, shards=2).verdict == "ok"
     assert check_data(data, shards=3).do == "set shards under [node] to 2, or leave it out"
     assert check_data(data, matchers=3).do == "set matchers under [node] to 2 or less"

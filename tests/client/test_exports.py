@@ -28,6 +28,7 @@ NAMES = [
     "ReissueRegistrations",
     "RoskvaError",
     "StorageUnavailable",
+    "Tls",
     "TokenRejected",
     "TooLarge",
     "Trouble",

@@ -46,7 +46,7 @@ async def test_client_is_left_at_once_while_it_is_still_connecting() -> None:
 @in_loop
 async def test_link_that_was_hung_up_before_it_began_does_nothing() -> None:
     happened: list[Happening] = []
-    link = Link("ws://127.0.0.1:9", 30.0, lambda _, what: happened.append(what))
+    link = Link("ws://127.0.0.1:9", None, 30.0, lambda _, what: happened.append(what))
     link.hang_up()
     await link.run()
     assert happened == [Disconnected()]
@@ -57,7 +57,9 @@ async def test_server_that_takes_nothing_is_given_up() -> None:
     happened: list[Happening] = []
     large = ClientMessage(PROTOCOL, 7, 1, syncs=[Sync(b"", [f"app/{'x' * 200}"] * 300)])
     async with ScriptedServer() as server:
-        link = Link(f"ws://127.0.0.1:{server.port}", 30.0, lambda _, what: happened.append(what))
+        link = Link(
+            f"ws://127.0.0.1:{server.port}", None, 30.0, lambda _, what: happened.append(what)
+        )
         running = asyncio.create_task(link.run())
         conversation = await server.accept()
         conversation.socket.transport.pause_reading()

@@ -42,9 +42,10 @@ def start_node(tmp_path: Path) -> Iterator[StartNode]:
     """Starts nodes of the test's own; they end with it."""
     nodes: list[Node] = []
 
-    def start(*flags: str, command: tuple[str, ...] | None = None) -> Node:
+    def start(*flags: str, command: tuple[str, ...] | None = None, scheme: str = "http") -> Node:
         data = tmp_path / f"data-{len(nodes)}"
         nodes.append(Node(data, *flags) if command is None else Node(data, *flags, command=command))
+        nodes[-1].scheme = scheme
         nodes[-1].start()
         return nodes[-1]
 

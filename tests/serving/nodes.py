@@ -43,6 +43,8 @@ class Node:
         self.flags = flags
         self._without = () if pipeline else ("--no-pipeline",)
         self.port, self.mqtt_port = free_port(), free_port()
+        self.scheme = "http"
+        """Or https; nobody is asked for a certificate here, other tests do that."""
         self.log = data.with_name(data.name + ".log")
         self.command = command
         self._mark = uuid.uuid4().hex
@@ -51,7 +53,7 @@ class Node:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     # Its life.
 
@@ -112,6 +114,10 @@ class Node:
         self._parent.kill()
         self._parent.wait(START_S)
         self._await_gone()
+
+    def reload(self) -> None:
+        assert self._parent is not None
+        self._parent.send_signal(signal.SIGHUP)
 
     def signal(self, name: str, number: signal.Signals) -> int:
         """To one of its processes, by its name in the status; returns its pid."""

@@ -5,14 +5,12 @@ file where the data is to be.
 """
 
 import ctypes
-import errno
 import importlib.metadata
 import os
 import platform
 import re
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,16 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-
-from roskva.cli.node import NodeApi
+from roskva.cli.finding import Finding
+from roskva.cli.reachability import check_certificate, check_exposure, check_ports
 from roskva.config import Config, NodeConfig
 from roskva.errors import RoskvaError
-from roskva.server.directory import META, DataDirectory
-
-Verdict = Literal["ok", "warn", "bad"]
+from roskva.server.directory import META, DataDirectory, others_may_read
 
 _GIB: Final = 1 << 30
 _MIB: Final = 1 << 20
@@ -47,14 +42,6 @@ _TIME_ERROR: Final = 5
 """What adjtimex(2) returns when nobody keeps the clock right."""
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    what: str
-    verdict: Verdict
-    found: str
-    do: str = ""
-    """How to fix it."""
-
-
 def check_up(config: Config) -> Iterator[Finding]:
     """Everything, one after the other; some take a moment."""
     place = existing_parent(config.node.data)
@@ -69,6 +56,8 @@ def check_up(config: Config) -> Iterator[Finding]:
         lambda: check_free_disk(place),
         lambda: check_fsync(place),
         check_clock,
+        lambda: check_exposure(config),
+        lambda: check_certificate(config),
     ]
     for check in checks:
         yield check()
@@ -202,6 +191,9 @@ def check_existing_data(node: NodeConfig) -> Finding:
     if node.matchers > shards:
         fix = f"set matchers under [node] to {shards} or less"
         return Finding("data", "bad", f"{found} for {node.matchers} matchers", fix)
+    if others_may_read(node.data):
+        fix = f"chmod 700 {node.data}"
+        return Finding("data", "warn", f"{found}, open to other users of this machine", fix)
     return Finding("data", "ok", found)
 
 
@@ -309,48 +301,3 @@ def clock_is_kept() -> bool | None:
     timex = ctypes.create_string_buffer(256)  # modes 0: only ask
     state = libc.adjtimex(timex)
     return None if state < 0 else state != _TIME_ERROR
-
-
-# Ports.
-
-
-def check_ports(config: Config) -> Iterator[Finding]:
-    host, port = config.node.host, config.node.port
-    version = node_version(host, port) if port else None
-    yield check_port("port", host, port, version)
-    if config.node.mqtt_port is not None:
-        yield check_port("mqtt port", host, config.node.mqtt_port, version)
-
-
-def check_port(what: str, host: str, port: int, node: str | None) -> Finding:
-    try:
-        listen_once(host, port)
-    except OSError as error:
-        found = f"{host}:{port}: {error.strerror}"
-        if error.errno != errno.EADDRINUSE:
-            return Finding(what, "bad", found, "choose another address with --host")
-        if node is not None:
-            return Finding(what, "ok", f"{found}, and a Roskva node {node} is running")
-        fix = f"stop what uses it, or choose another with --{what.replace(' ', '-')}"
-        return Finding(what, "bad", found, fix)
-    return Finding(what, "ok", f"{host}:{port} is free" if port else "any free one")
-
-
-def listen_once(host: str, port: int) -> None:
-    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(address)
-
-
-def node_version(host: str, port: int) -> str | None:
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    try:
-        with NodeApi(f"http://{reachable}:{port}", timeout_s=3) as node:
-            return node.get("/v1/status", _Version).version
-    except RoskvaError:
-        return None
-
-
-class _Version(msgspec.Struct, frozen=True):
-    version: str

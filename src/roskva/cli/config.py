@@ -10,6 +10,7 @@ from rich.table import Table
 
 from roskva.cli.config_text import template
 from roskva.cli.outcome import sentences
+from roskva.cli.starting import check_start
 from roskva.config import NAMED, OFF, SECTIONS, Config, load, settings
 from roskva.errors import BadConfig
 
@@ -50,10 +51,14 @@ def init(
 def check(
     file: FileArgument = Path(FILE),
     json: Annotated[bool, typer.Option("--json", help="Print the settings as JSON.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Accept what `roskva serve --insecure` would.")
+    ] = False,
 ) -> None:
     """Load a file as the node would, and say what holds, or everything that is wrong with it."""
     with sentences():
         config = load(file)
+        check_start(config, insecure)
     if json:
         print(msgspec.json.encode(config, enc_hook=str).decode())
     else:

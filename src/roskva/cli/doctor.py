@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from roskva.cli.checkup import Finding, check_up
+from roskva.cli.checkup import check_up
+from roskva.cli.finding import Finding
 from roskva.cli.outcome import FAILED, sentences
 from roskva.config import load
 

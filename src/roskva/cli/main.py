@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "status": "status",
     "doctor": "doctor",
     "config": "config",
+    "certs": "certs",
     "backup": "backup",
     "restore": "backup",
     "feed": "feed",

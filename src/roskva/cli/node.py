@@ -1,6 +1,7 @@
 """A node's HTTP API, as commands use it: one call, one answer, failures as errors of ours."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Final, TypeVar
 
@@ -13,6 +14,7 @@ from roskva.errors import Unavailable
 from roskva.model import ObjectId
 from roskva.publisher.address import http_url
 from roskva.publisher.answers import Failure, Outcome, publish_outcomes, reset_outcome
+from roskva.publisher.tls import Tls, client_context, explained
 
 DEFAULT_URL: Final = "http://127.0.0.1:7600"
 _TIMEOUT_S: Final = 30.0
@@ -21,15 +23,57 @@ _TIMEOUT_S: Final = 30.0
 UrlOption = Annotated[
     str, typer.Option("--url", envvar="ROSKVA_URL", metavar="URL", help="Where the node answers.")
 ]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        envvar="ROSKVA_CA",
+        metavar="FILE",
+        help="The CA of the node's certificate, if the system does not know it.",
+        show_default=False,
+    ),
+]
+CertOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cert",
+        envvar="ROSKVA_CERT",
+        metavar="FILE",
+        help="A client certificate to show to the node.",
+        show_default=False,
+    ),
+]
+CertKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cert-key",
+        envvar="ROSKVA_CERT_KEY",
+        metavar="FILE",
+        help="The private key of that certificate.",
+        show_default=False,
+    ),
+]
 T = TypeVar("T")
+
+
+def tls_of(ca: Path | None, cert: Path | None, cert_key: Path | None) -> Tls | None:
+    given = ca is not None or cert is not None or cert_key is not None
+    return Tls(ca, cert, cert_key) if given else None
 
 
 class NodeApi:
     """Raises `Unavailable` if nobody answers or the node is busy, `NodeRefused` if it says no."""
 
-    def __init__(self, url: str, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str, tls: Tls | None = None, timeout_s: float = _TIMEOUT_S, key: str = ""
+    ) -> None:
         self._url = http_url(url, "")
-        self._http = httpx.Client(base_url=self._url, timeout=timeout_s)
+        context = client_context(self._url, tls)
+        verify = context or False  # then there is no TLS at all
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(
+            base_url=self._url, timeout=timeout_s, verify=verify, headers=headers
+        )
 
     def __enter__(self) -> "NodeApi":
         return self
@@ -69,6 +113,8 @@ class NodeApi:
         try:
             return self._http.request(method, path, content=content, headers=headers)
         except httpx.TransportError as error:
+            if about_tls := explained(error, self._url.startswith("https")):
+                raise Unavailable(f"{self._url}: {about_tls}{_flags(about_tls)}") from None
             raise Unavailable(
                 f"no node answers at {self._url} ({_reason(error)}): is it running? Start one with "
                 "`roskva serve`, or name another with --url"
@@ -84,6 +130,12 @@ class NodeApi:
 def error_of(failure: Failure) -> Unavailable | NodeRefused:
     sentence = f"{failure.text or 'refused'} ({failure.code})"
     return Unavailable(sentence) if failure.retriable else NodeRefused(sentence)
+
+
+def _flags(sentence: str) -> str:
+    if "name the CA" in sentence:
+        return " with --ca"
+    return " (--cert and --cert-key)" if "wants a client certificate" in sentence else ""
 
 
 def _reason(error: httpx.TransportError) -> str:

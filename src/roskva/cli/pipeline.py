@@ -14,6 +14,7 @@ from rich.text import Text
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
 from roskva.config import Config, load
 from roskva.errors import BadConfig
+from roskva.logs import log_to_stderr
 from roskva.pipeline.processes import ends_at_once
 from roskva.pipeline.requirements import require_pipeline
 
@@ -100,7 +101,7 @@ def ingest(
 
 
 def _settings(data: Path | None, config: Path | None, master: str | None) -> Config:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    log_to_stderr("text")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     given = {"node.data": None if data is None else str(data), "pipeline.master": master}
     with sentences():

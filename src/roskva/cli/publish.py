@@ -12,7 +12,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from roskva.cli.node import DEFAULT_URL, NodeApi, UrlOption, error_of
+from roskva.cli.node import (
+    DEFAULT_URL,
+    CaOption,
+    CertKeyOption,
+    CertOption,
+    NodeApi,
+    UrlOption,
+    error_of,
+    tls_of,
+)
 from roskva.cli.outcome import EXIT_CODES, FAILED, complain, sentences
 from roskva.errors import BadInput, Unavailable
 from roskva.model import MAX_VERSION, parse_key
@@ -92,10 +101,13 @@ def publish(
         ),
     ] = None,
     url: UrlOption = DEFAULT_URL,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say that an object has a new version; done when the node has it safely on its disk."""
-    with sentences(), NodeApi(url) as node:
+    with sentences(), NodeApi(url, tls_of(ca, cert, cert_key)) as node:
         if payload is not None and payload_file is not None:
             raise BadInput("--payload and --payload-file are two ways to say one thing: choose one")
         if target == STDIN:
@@ -113,6 +125,9 @@ def publish(
 def reset(
     target: Annotated[str, typer.Argument(metavar="APP/NAME", show_default=False)],
     url: UrlOption = DEFAULT_URL,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Forget the version of an object: its clients are told to look again.
@@ -120,7 +135,7 @@ def reset(
     The way out after a version was published that is too high, or after your backend went back to
     an older state: from then on lower versions count again.
     """
-    with sentences(), NodeApi(url) as node:
+    with sentences(), NodeApi(url, tls_of(ca, cert, cert_key)) as node:
         found = parse_key(target)
         node.reset(found)
     print(msgspec.json.encode({"object": found.key}).decode() if json else f"{found} is reset")

@@ -1,9 +1,7 @@
 """`roskva serve`: start a node."""
 
 import asyncio
-import ipaddress
 import os
-import socket
 import time
 from functools import partial
 from pathlib import Path
@@ -13,15 +11,18 @@ import typer
 import uvloop
 
 from roskva.cli.outcome import EXIT_CODES, sentences
-from roskva.config import Config, load
+from roskva.cli.starting import check_start
+from roskva.config import Config, Source
 from roskva.errors import BadConfig
 from roskva.links.parent import told
 from roskva.links.running import Process, Running, announce, withdraw
+from roskva.logs import log_to_stderr
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
-from roskva.server.listening import listen, port_of
+from roskva.server.listening import Ports, listen_all, wanted_ports
 from roskva.server.node import Node, Role
-from roskva.server.process import log_to_stderr, run
+from roskva.server.process import run
+from roskva.server.reload import Reloads
 from roskva.server.status import PIPELINE_REPORT
 from roskva.server.supervisor import Child, Supervisor, keep, processes, run_directory
 
@@ -74,14 +75,23 @@ def serve(
             "--no-fast-path", help="Let the pipeline alone deliver, by default. For tests."
         ),
     ] = False,
+    behind_proxy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS,…",
+            help="Addresses or networks of proxies that end TLS in front of it.",
+        ),
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option(help="Log lines as text or json. [text]", metavar="FORM")
+    ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond loopback although nothing is secret.")
+        bool, typer.Option("--insecure", help="Start although something is open to everybody.")
     ] = False,
 ) -> None:
     """Start a node. Ctrl-C stops it; clients are told when to come back."""
-    log_to_stderr()
     with sentences():
-        settings = load(
+        source = Source(
             config,
             {
                 "node.host": host,
@@ -91,16 +101,20 @@ def serve(
                 "node.shards": shards,
                 "node.registrars": registrars,
                 "node.matchers": matchers,
+                "node.behind_proxy": behind_proxy,
+                "node.log": log,
                 "defaults.versions": versions,
                 "defaults.fast_path": False if no_fast_path else None,
                 "pipeline.enabled": False if no_pipeline else None,
             },
         )
-        _check_address(settings.node.host, insecure)
-        _serve(settings)
+        settings = source.load()
+        log_to_stderr(settings.node.log)
+        check_start(settings, insecure)
+        _serve(settings, source)
 
 
-def _serve(settings: Config) -> None:
+def _serve(settings: Config, source: Source) -> None:
     node = settings.node
     data = DataDirectory.open_or_create(node.data, node.shards)
     shards = data.meta.shards
@@ -111,20 +125,21 @@ def _serve(settings: Config) -> None:
         )
     keys = token_keys(data.path)
     several = bool(node.registrars or node.matchers)
-    http = listen(node.host, node.port, shared=several)
-    mqtt = None if node.mqtt_port is None else listen(node.host, node.mqtt_port, shared=several)
+    listeners = listen_all(settings, wanted_ports(settings), shared=several)
     with data.serving(), run_directory(data.path) as run_dir:
         parts = processes(settings, shards, run_dir)
-        started = partial(_started, settings, parts, http, mqtt)
+        started = partial(_started, settings, parts, listeners.ports)
         pipeline = _pipeline(settings, run_dir) if settings.pipeline.enabled else None
         try:
             if several:
+                supervisor = Supervisor(settings, source, parts, listeners.ports, pipeline)
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    runner.run(Supervisor(settings, parts, http, mqtt, pipeline).run(started))
+                    runner.run(supervisor.run(started))
             else:
                 role = Role(parts[0].name, parts[0].shards, True, parts)
                 beside = None if pipeline is None else partial(keep, pipeline)
-                run(Node(role, settings, data, keys, http, mqtt), started, beside)
+                reloads = Reloads(source)
+                run(Node(role, settings, data, keys, listeners, reloads), started, beside)
         finally:
             withdraw(data.path)
 
@@ -134,31 +149,29 @@ def _pipeline(settings: Config, run_dir: Path) -> Child:
     scratch = run_dir / "pipeline"
     scratch.mkdir()
     report = run_dir / PIPELINE_REPORT
-    return Child("pipeline", "roskva.pipeline.child", told((settings, report, scratch)))
-
-
-def _check_address(host: str, insecure: bool) -> None:
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback and not insecure:
-        raise BadConfig(
-            f"{host} is not loopback, and this node has neither keys nor TLS: listen on 127.0.0.1, "
-            "or say --insecure if everybody who can reach it may do everything"
-        )
+    return Child("pipeline", "roskva.pipeline.child", lambda: told((settings, report, scratch)))
 
 
 def _started(
     settings: Config,
     parts: tuple[Process, ...],
-    http: socket.socket,
-    mqtt: socket.socket | None,
+    ports: Ports,
 ) -> None:
-    host, data = settings.node.host, settings.node.data
-    address = f"[{host}]" if ":" in host else host
-    url = f"http://{address}:{port_of(http)}"
-    mqtt_port = None if mqtt is None else port_of(mqtt)
-    announce(data, Running(os.getpid(), url, time.time(), list(parts), mqtt_port))
-    devices = "" if mqtt is None else f", and MQTT at {address}:{mqtt_port}"
-    typer.echo(f"Roskva serves {data} at {url}{devices}. Ctrl-C stops it.")
+    data, scheme = settings.node.data, "https" if settings.tls.enabled else "http"
+    address = in_url(settings.node.host)
+    url = f"{scheme}://{address}:{ports.http}"
+    certificate = (
+        None if settings.tls.certificate is None else str(settings.tls.certificate.absolute())
+    )
+    now = time.time()
+    announce(data, Running(os.getpid(), url, now, list(parts), ports.mqtt, certificate))
+    said = f"Roskva serves {data} at {url}"
+    if ports.mqtt is not None:
+        said += f", and MQTT at {address}:{ports.mqtt}"
+    if ports.admin is not None:
+        said += f". Its status is at {scheme}://{in_url(settings.admin.host)}:{ports.admin}"
+    typer.echo(f"{said}. Ctrl-C stops it.")
+
+
+def in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

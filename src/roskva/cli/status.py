@@ -10,8 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from roskva.cli.node import DEFAULT_URL, NodeApi, UrlOption
+from roskva.cli.node import (
+    DEFAULT_URL,
+    CaOption,
+    CertKeyOption,
+    CertOption,
+    NodeApi,
+    UrlOption,
+    tls_of,
+)
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
+from roskva.config import read_secret
+from roskva.publisher.tls import Tls
 
 CHANNELS = ("websocket", "mqtt", "http")
 _MIB = 1 << 20
@@ -85,6 +95,18 @@ def register(app: typer.Typer) -> None:
 
 def status(
     url: UrlOption = DEFAULT_URL,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
+    key: Annotated[
+        str,
+        typer.Option(
+            envvar="ROSKVA_ADMIN_KEY",
+            metavar="KEY",
+            help="The node's admin key: itself, env:NAME or file:PATH.",
+            show_default=False,
+        ),
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="As the node says it, in JSON.")] = False,
 ) -> None:
     """Show a node's processes, sessions, shards and counters.
@@ -92,7 +114,7 @@ def status(
     A shard's lag is what its feed has and its matcher has not taken over yet. Mostly it is 0,
     and after a start or a gap it falls. If a process does not answer, the exit code is 1.
     """
-    with sentences(), NodeApi(url) as node:
+    with sentences(), _node(url, tls_of(ca, cert, cert_key), key) as node:
         answer = node.get("/v1/status", msgspec.Raw)
         found = node.decoded(answer, Status)
     if json:
@@ -100,6 +122,10 @@ def status(
     else:
         show(found, Console(markup=False, highlight=False))
     raise typer.Exit(FAILED if any(process.error for process in found.processes) else 0)
+
+
+def _node(url: str, tls: Tls | None, key: str) -> NodeApi:
+    return NodeApi(url, tls, key=read_secret("--key", key) if key else "")
 
 
 def show(found: Status, console: Console) -> None:

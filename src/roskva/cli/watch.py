@@ -10,7 +10,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from roskva.cli.node import DEFAULT_URL, NodeApi, UrlOption
+from roskva.cli.node import (
+    DEFAULT_URL,
+    CaOption,
+    CertKeyOption,
+    CertOption,
+    NodeApi,
+    UrlOption,
+    tls_of,
+)
 from roskva.cli.outcome import EXIT_CODES, NodeRefused, complain, sentences
 from roskva.cli.watch_state import Told, WatchState, told
 from roskva.client.client import Client
@@ -23,6 +31,7 @@ from roskva.core.effects import (
     Trouble,
 )
 from roskva.model import ObjectId, parse_key
+from roskva.publisher.tls import Tls
 
 _TRY_AGAIN_S = 1.0
 
@@ -56,6 +65,9 @@ def watch(
         ),
     ] = None,
     url: UrlOption = DEFAULT_URL,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
 ) -> None:
     """Print the current version of each object, and every newer one as it is published.
 
@@ -64,17 +76,21 @@ def watch(
     """
     with sentences():
         objects = [parse_key(target) for target in targets]
-        with NodeApi(url) as node:
+        tls = tls_of(ca, cert, cert_key)
+        with NodeApi(url, tls) as node:
             node.check()
         with WatchState(state) as remembered:
-            asyncio.run(Watch(url, remembered, json, count).run(objects))
+            asyncio.run(Watch(url, tls, remembered, json, count).run(objects))
 
 
 class Watch:
     """A client for each app that is watched, and one place where they tell what they heard."""
 
-    def __init__(self, url: str, state: WatchState, json: bool, count: int | None) -> None:
+    def __init__(
+        self, url: str, tls: Tls | None, state: WatchState, json: bool, count: int | None
+    ) -> None:
         self._url = url
+        self._tls = tls
         self._state = state
         self._json = json
         self._left = count
@@ -97,7 +113,7 @@ class Watch:
             task.result()
 
     async def _follow(self, app: str, names: list[str]) -> None:
-        async with Client(self._url, app, self._state.identity(app)) as client:
+        async with Client(self._url, app, self._state.identity(app), tls=self._tls) as client:
             for name in names:
                 await client.register(name, self._state.version(ObjectId(app, name).key))
             async for event in client:

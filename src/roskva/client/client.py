@@ -53,6 +53,7 @@ from roskva.errors import BadInput, StorageUnavailable
 from roskva.model import MAX_SOURCE_BYTES, MAX_VERSION, Key, ObjectId, check_app, check_name
 from roskva.publisher.address import websocket_url
 from roskva.publisher.owned import OwnedTasks
+from roskva.publisher.tls import Tls, client_context
 
 _PING_INTERVAL: Final = 30.0
 _FLUSH_TIMEOUT: Final = 1.0
@@ -75,6 +76,7 @@ class Client:
         identity: Path | str | None = None,
         application: str = "",
         auto_ack: bool = False,
+        tls: Tls | None = None,
     ) -> None:
         check_app(app)
         if len(application.encode()) > MAX_SOURCE_BYTES:
@@ -84,6 +86,7 @@ class Client:
         self.config = ClientConfig(app, application)
         """Its times may be changed before the client is entered."""
         self._url = websocket_url(url)
+        self._context = client_context(url, tls)
         self._identity_path = None if identity is None else Path(identity)
         self._core: Core | None = None
         self._file: IdentityFile | None = None
@@ -232,7 +235,7 @@ class Client:
     def _dial(self) -> None:
         assert self._core is not None
         ping_interval = self._core.dice.smear(_PING_INTERVAL)
-        self._link = Link(self._url, ping_interval, self._happened)
+        self._link = Link(self._url, self._context, ping_interval, self._happened)
         self._tasks.create_task(self._link.run())
 
     def _happened(self, link: Link, what: Happening) -> None:

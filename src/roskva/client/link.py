@@ -7,6 +7,7 @@ comes `Trouble`, if it could not connect, or if what the server said is no messa
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -17,6 +18,7 @@ from websockets.typing import Subprotocol
 
 from roskva.core.effects import Connected, Disconnected, FromServer, Trouble
 from roskva.errors import BadMessage, Unauthorised, Unavailable, WrongProtocol
+from roskva.publisher.tls import explained
 from roskva.wire import codec
 from roskva.wire.messages import MAX_FRAME_BYTES, FromClient
 
@@ -35,9 +37,14 @@ _MAX_TEXT: Final = 300
 
 class Link:
     def __init__(
-        self, url: str, ping_interval: float, tell: "Callable[[Link, Happening], None]"
+        self,
+        url: str,
+        context: ssl.SSLContext | None,
+        ping_interval: float,
+        tell: "Callable[[Link, Happening], None]",
     ) -> None:
         self._url = url
+        self._context = context
         self._ping_interval = ping_interval
         self._tell = tell
         self._unwritten: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -81,6 +88,7 @@ class Link:
     async def _connect_and_talk(self) -> None:
         dialling = connect(
             self._url,
+            ssl=self._context,
             subprotocols=[SUBPROTOCOL],
             compression=None,
             max_size=MAX_FRAME_BYTES,
@@ -132,4 +140,5 @@ class Link:
             code = Unauthorised.code
         else:
             code = Unavailable.code
-        self._tell(self, Trouble(code, f"{self._url}: {error}"[:_MAX_TEXT]))
+        text = explained(error, self._context is not None) or error
+        self._tell(self, Trouble(code, f"{self._url}: {text}"[:_MAX_TEXT]))

@@ -6,7 +6,9 @@ the flags of the command. Everything is checked at load; whoever runs with a `Co
 again.
 """
 
-from roskva.config.loading import load
+from roskva.config.exposure import exposed, has_keys, is_loopback, open_to_this_machine
+from roskva.config.loading import Source, load
+from roskva.config.secrets import read_secret
 from roskva.config.sections import (
     NAMED,
     OFF,
@@ -21,11 +23,13 @@ from roskva.config.sections import (
     Setting,
     settings,
 )
+from roskva.config.transport import AdminConfig, TlsConfig
 
 __all__ = [
     "NAMED",
     "OFF",
     "SECTIONS",
+    "AdminConfig",
     "AppConfig",
     "Config",
     "FeedConfig",
@@ -34,6 +38,13 @@ __all__ = [
     "NodeConfig",
     "PipelineConfig",
     "Setting",
+    "Source",
+    "TlsConfig",
+    "exposed",
+    "has_keys",
+    "is_loopback",
     "load",
+    "open_to_this_machine",
+    "read_secret",
     "settings",
 ]

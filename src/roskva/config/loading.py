@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from roskva.config.kinds import Conflict
 from roskva.config.sections import (
     NAMED,
     OFF,
     SECTIONS,
     AppConfig,
     Config,
-    Conflict,
     FeedConfig,
     IngestConfig,
     LimitsConfig,
@@ -29,6 +29,7 @@ from roskva.config.sections import (
     Setting,
     settings,
 )
+from roskva.config.transport import AdminConfig, TlsConfig
 from roskva.errors import BadConfig, BadName
 from roskva.model import check_app
 
@@ -41,6 +42,16 @@ class _Given(NamedTuple):
 
 
 _Sections = dict[str, dict[str, _Given]]
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where the settings of a command come from, to load them again when they have changed."""
+
+    path: Path | None
+    flags: dict[str, Any] = {}
+
+    def load(self) -> Config:
+        return load(self.path, self.flags)
 
 
 def load(
@@ -90,6 +101,8 @@ def _built(values: dict[str, dict[str, Any]]) -> Config:
         },
         feed=FeedConfig(**values.get("feed", {})),
         limits=LimitsConfig(**values.get("limits", {})),
+        tls=TlsConfig(**values.get("tls", {})),
+        admin=AdminConfig(**values.get("admin", {})),
         pipeline=PipelineConfig(**values.get("pipeline", {})),
         ingest={
             section.partition(".")[2]: IngestConfig(**keys)
@@ -190,6 +203,8 @@ def _checked(
         if setting.may_be_off and value == OFF:
             values[key] = None
             continue
+        if from_text and isinstance(setting.default, tuple) and isinstance(value, str):
+            value = [part.strip() for part in value.split(",")]
         try:
             values[key] = msgspec.convert(
                 value, types[key], strict=not from_text, dec_hook=lambda of, text: of(text)

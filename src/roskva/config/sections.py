@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from roskva.errors import BadConfig
+from roskva.config.kinds import Conflict, Port, check_networks, check_origins
+from roskva.config.transport import AdminConfig, TlsConfig
 from roskva.model import MAX_PAYLOAD_BYTES
 from roskva.wire.messages import MAX_FRAME_BYTES
 
@@ -28,17 +29,8 @@ _ENVELOPE_BYTES: Final = 1024
 _MIB: Final = 1 << 20
 _TIB: Final = 1 << 40
 
-Port = Annotated[int, Meta(ge=0, le=65535)]
 Processes = Annotated[int, Meta(ge=0, le=256)]
 Bytes = Annotated[int, Meta(ge=_MIB, le=1024 * _TIB)]
-
-
-class Conflict(BadConfig):
-    """Settings that do not go together; `keys` are the ones to look at, in this order."""
-
-    def __init__(self, sentence: str, *keys: str) -> None:
-        super().__init__(sentence)
-        self.keys = keys
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +73,25 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             "to the next."
         ),
     ] = 0
+    behind_proxy: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Addresses or networks (`10.0.0.0/8`) of the proxies that end TLS in front "
+            "of this node. Only they are believed whom they speak for (X-Forwarded-For and "
+            "X-Forwarded-Proto)."
+        ),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Web pages of other origins that may use this node from a browser: "
+            "`https://app.example.com`, or `*` for all."
+        ),
+    ] = ()
+    log: Annotated[
+        Literal["text", "json"],
+        Meta(description="Log lines for people, or one JSON object per line."),
+    ] = "text"
     trace_one_in: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
         Meta(
@@ -90,6 +101,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
+        check_networks(self.behind_proxy)
+        check_origins(self.allowed_origins)
         if self.mqtt_port and self.mqtt_port == self.port:
             raise Conflict(
                 f"port and mqtt_port are both {self.port}: give one of them another number",
@@ -207,6 +220,18 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
             "later.",
         ),
     ] = 1000
+    handshake_seconds: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=60.0,
+            description="For each step until a client is known: the TLS handshake, the head of an "
+            "HTTP request, a WebSocket's hello, MQTT's CONNECT.",
+        ),
+    ] = 5.0
+    body_seconds: Annotated[
+        float, Meta(ge=0.1, le=600.0, description="For the body of an HTTP request to arrive.")
+    ] = 30.0
     max_connections: Annotated[
         Annotated[int, Meta(ge=1, le=10_000_000)] | None,
         Meta(
@@ -297,6 +322,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     apps: dict[str, AppConfig] = {}
     feed: FeedConfig = FeedConfig()
     limits: LimitsConfig = LimitsConfig()
+    tls: TlsConfig = TlsConfig()
+    admin: AdminConfig = AdminConfig()
     pipeline: PipelineConfig = PipelineConfig()
     ingest: dict[str, IngestConfig] = {}
 
@@ -329,6 +356,8 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "apps": AppConfig,
     "feed": FeedConfig,
     "limits": LimitsConfig,
+    "tls": TlsConfig,
+    "admin": AdminConfig,
     "pipeline": PipelineConfig,
     "ingest": IngestConfig,
 }
@@ -376,6 +405,8 @@ def _expected(kind: msgspec.inspect.Type) -> str:
             return f"a number from {low:,} to {high:,}"
         case msgspec.inspect.BoolType():
             return "true or false"
+        case msgspec.inspect.VarTupleType():
+            return "a list of texts in quotes"
         case msgspec.inspect.DictType():
             return "a table of its own"
     return "text in quotes"

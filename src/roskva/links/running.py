@@ -24,6 +24,8 @@ class Running(msgspec.Struct, frozen=True, omit_defaults=True):
     started_at: float
     processes: list[Process]
     mqtt_port: int | None = None
+    certificate: str | None = None
+    """Of its TLS, for those on this machine who find it here."""
 
 
 def running(data: Path) -> Running | None:

@@ -8,6 +8,7 @@ import sys
 
 from roskva.errors import RoskvaError
 from roskva.links.parent import NOT_AGAIN, hear
+from roskva.logs import log_to_stderr
 from roskva.pipeline.processes import ends_at_once
 from roskva.pipeline.report import Report, write_report
 from roskva.pipeline.requirements import what_is_missing
@@ -17,9 +18,9 @@ def main() -> None:
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ends_at_once(signal.SIGTERM)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     config, report, scratch = hear()
+    log_to_stderr(config.node.log)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.nice(config.pipeline.niceness)
     missing = what_is_missing()
     if missing is not None:

@@ -39,6 +39,7 @@ from roskva.pipeline.options import Options
 from roskva.pipeline.translation import TRANSLATED
 from roskva.publisher.address import http_url
 from roskva.publisher.answers import Failure, Outcome, publish_outcomes
+from roskva.publisher.tls import client_context, explained, pinned_context
 
 NAME: Final = "roskva-publish"
 COUNTERS: Final = "counters.json"
@@ -178,10 +179,12 @@ class NodeAt:
     def __init__(self, url: str, data: str) -> None:
         self._url = url
         self._data = data
-        self._http = httpx.Client(timeout=_TIMEOUT_S)
+        self._http: httpx.Client | None = None
 
     def close(self) -> None:
-        self._http.close()
+        if self._http is not None:
+            self._http.close()
+            self._http = None
 
     def publish(self, updates: list[Published]) -> list[Outcome]:
         """What became of each; what failed for now is sent again."""
@@ -201,22 +204,34 @@ class NodeAt:
 
     def _request(self, updates: list[Published]) -> list[Outcome]:
         try:
+            url, certificate = self._address()
+            if self._http is None:
+                self._http = _client(url, certificate)
             answer = self._http.post(
-                http_url(self._address(), "/v1/publish"),
+                http_url(url, "/v1/publish"),
                 content=msgspec.json.encode(updates),
                 headers={"content-type": "application/json"},
             )
-        except httpx.TransportError as error:
-            return [Failure("unavailable", str(error), True)] * len(updates)
+        except (httpx.TransportError, OSError) as error:
+            self.close()  # it may have another certificate when it is back
+            text = explained(error, False) or str(error)
+            return [Failure("unavailable", text, True)] * len(updates)
         return publish_outcomes(answer.status_code, answer.content, len(updates))
 
-    def _address(self) -> str:
+    def _address(self) -> tuple[str, str | None]:
+        """And the certificate of a node on this machine, if it has one."""
         if self._url:
-            return self._url
+            return self._url, None
         node = running(Path(self._data))
         if node is None:
             raise httpx.ConnectError(f"no node serves {self._data}")
-        return node.url
+        return node.url, node.certificate
+
+
+def _client(url: str, certificate: str | None) -> httpx.Client:
+    if certificate is not None:
+        return httpx.Client(timeout=_TIMEOUT_S, verify=pinned_context(Path(certificate)))
+    return httpx.Client(timeout=_TIMEOUT_S, verify=client_context(url, None) or False)
 
 
 @cache

@@ -31,6 +31,7 @@ from roskva.publisher.address import http_url
 from roskva.publisher.answers import Failure, Outcome, publish_outcomes, reset_outcome
 from roskva.publisher.buffer import Buffer, Waiting
 from roskva.publisher.owned import OwnedTasks
+from roskva.publisher.tls import Tls, client_context, explained
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +60,10 @@ class Publisher:
     When 10,000 updates or 16 MiB wait, `publish` waits for room before it waits for its answer.
     """
 
-    def __init__(self, url: str, app: str) -> None:
+    def __init__(self, url: str, app: str, tls: Tls | None = None) -> None:
         check_app(app)
         self.app = app
+        self._context = client_context(url, tls)
         self._publish_url = http_url(url, "/v1/publish")
         self._reset_url = http_url(url, "/v1/reset")
         self._buffer = Buffer()
@@ -78,7 +80,8 @@ class Publisher:
         self._moved = asyncio.Event()
         self._entrance = asyncio.Lock()
         async with AsyncExitStack() as stack:
-            client = httpx.AsyncClient(timeout=_REQUEST_TIMEOUT, headers=_HEADERS)
+            verify = self._context or False  # then there is no TLS at all
+            client = httpx.AsyncClient(timeout=_REQUEST_TIMEOUT, headers=_HEADERS, verify=verify)
             self._http = await stack.enter_async_context(client)
             self._tasks = await stack.enter_async_context(OwnedTasks())
             self._sending = self._tasks.create_task(self._send())
@@ -209,7 +212,7 @@ class Publisher:
                 answer = await self._http.post(self._publish_url, content=body)
                 outcomes = publish_outcomes(answer.status_code, answer.content, len(batch))
         except httpx.RequestError as error:
-            text = str(error) or type(error).__name__
+            text = explained(error, self._context is not None) or str(error) or type(error).__name__
             return [Failure(Unavailable.code, text, retriable=True)] * len(batch), 0.0
         return outcomes, _seconds(answer.headers.get("retry-after", ""))
 

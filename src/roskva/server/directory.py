@@ -23,6 +23,7 @@ has no epoch, so it begins a new one and its clients are told to look again.
 
 import errno
 import fcntl
+import logging
 import os
 import secrets
 import shutil
@@ -47,6 +48,7 @@ _LOCK: Final = "lock"
 _MAY_BE_THERE: Final = {_LOCK, "lost+found"}
 _WRONG_PATH: Final = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ELOOP}
 _disk = RealDisk()
+_log = logging.getLogger(__name__)
 _Meta = TypeVar("_Meta", "DataMeta", "ShardMeta")
 
 
@@ -88,6 +90,8 @@ class DataDirectory:
         if not (path / META).exists():
             _create(path, DEFAULT_SHARDS if shards is None else shards)
         opened = cls.open(path)
+        if others_may_read(path):
+            _log.warning("%s is open to other users of this machine: chmod 700 it", path)
         if shards is not None and shards != opened.meta.shards:
             raise BadConfig(
                 f"{path} was created with {opened.meta.shards} shards, and that cannot change: "
@@ -176,6 +180,11 @@ class OwnedShard(ShardPlace):
         shutil.rmtree(self.checkpoints_path, ignore_errors=True)
         self.checkpoints_path.mkdir()
         _disk.sync_directory(str(self.path))
+
+
+def others_may_read(path: Path) -> bool:
+    """Whether anybody but its owner has any right to it."""
+    return bool(path.stat().st_mode & 0o077)
 
 
 def _create(path: Path, shards: int) -> None:

@@ -4,9 +4,47 @@ import socket
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
+from roskva.config import Config
 from roskva.errors import BadConfig
 
 _MAX_UNSENT_BYTES: Final = 16 * 1024
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """As they are in fact, where any free one was asked for."""
+
+    http: int
+    mqtt: int | None
+    admin: int | None
+
+
+class Listeners(msgspec.Struct, frozen=True):
+    http: socket.socket
+    mqtt: socket.socket | None
+    admin: socket.socket | None
+
+    @property
+    def ports(self) -> Ports:
+        return Ports(
+            port_of(self.http),
+            None if self.mqtt is None else port_of(self.mqtt),
+            None if self.admin is None else port_of(self.admin),
+        )
+
+
+def listen_all(config: Config, ports: Ports, *, shared: bool) -> Listeners:
+    node, admin = config.node, config.admin
+    return Listeners(
+        listen(node.host, ports.http, shared=shared),
+        None if ports.mqtt is None else listen(node.host, ports.mqtt, shared=shared),
+        None if ports.admin is None else listen(admin.host, ports.admin, shared=shared),
+    )
+
+
+def wanted_ports(config: Config) -> Ports:
+    return Ports(config.node.port, config.node.mqtt_port, config.admin.port)
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:

@@ -8,20 +8,17 @@ import asyncio
 import gc
 import logging
 import random
-import socket
+import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import uvicorn
 
 from roskva import __version__
 from roskva.channels.http import http_app
-from roskva.channels.http_head import BoundedHttp
 from roskva.channels.mqtt import MqttLimits, mqtt_factory
 from roskva.channels.websocket import WebSockets
 from roskva.config import Config
@@ -35,9 +32,13 @@ from roskva.model import Key
 from roskva.server.auth import AllowAll
 from roskva.server.directory import DataDirectory
 from roskva.server.front import NodeFront
+from roskva.server.http_port import BACKLOG, HttpPort, tls_options
+from roskva.server.listening import Listeners
 from roskva.server.ports import LocalPort, Port, SocketPort
+from roskva.server.reload import Reloads
 from roskva.server.shard import Shard
 from roskva.server.status import gathered, pipeline_status, process_status
+from roskva.server.tls import Certificates
 from roskva.server.tracing import TracedFront, TracedShard, keep_trace, open_trace
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
@@ -57,7 +58,6 @@ _log = logging.getLogger(__name__)
 _PING_S: Final = 30.0
 _COME_BACK_MS: Final = 2000
 """Clients of a node that stops come back within this time, spread over it."""
-_GOODBYE_S: Final = 2
 _ASK_TIMEOUT_S: Final = 2.0
 _COLLECTOR: Final = (10_000, 20, 1_000_000)
 """Whole collections are left out: there is `freeze` instead."""
@@ -88,15 +88,15 @@ class Node:
         config: Config,
         data: DataDirectory,
         keys: TokenKeys,
-        http: socket.socket | None,
-        mqtt: socket.socket | None,
+        listeners: Listeners | None,
+        reloads: Reloads,
     ) -> None:
         self.role = role
         self._config = config
         self._data = data
         self._keys = keys
-        self._http = http
-        self._mqtt = mqtt
+        self._listeners = listeners
+        self.reloads = reloads
         self._shards: dict[int, Shard] = {}
         self._front: NodeFront | None = None
         self._trace: Trace | None = None
@@ -114,8 +114,8 @@ class Node:
                 self._tasks = tasks
                 running = [tasks.create_task(shard.run()) for shard in self._shards.values()]
                 running.append(tasks.create_task(self._answer_others(self.role.socket)))
-                if self.role.front:
-                    running += await self._open_front()
+                if self._listeners is not None:
+                    running += await self._open_front(self._listeners)
                 if self._trace is not None:
                     running.append(tasks.create_task(keep_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
@@ -168,7 +168,7 @@ class Node:
 
     # The front.
 
-    async def _open_front(self) -> list["asyncio.Task[None]"]:
+    async def _open_front(self, listeners: Listeners) -> list["asyncio.Task[None]"]:
         shards = self._data.meta.shards
         kind = NodeFront if self._trace is None else TracedFront
         front = kind(self.role.name, shards, self._config, AllowAll(), self._keys, self._break)
@@ -180,17 +180,31 @@ class Node:
         sockets = WebSockets(front, limits.max_frame_bytes)
         tasks = [self._tasks.create_task(port.run()) for port in front.ports]
         tasks.append(self._tasks.create_task(sockets.ping(_PING_S)))
-        assert self._http is not None
+        tls = self._tls()
         app = http_app(front, self.status, limits.max_body_bytes)
-        self._server = _Server(_uvicorn_config(app, sockets))
-        self._serving = self._tasks.create_task(self._server.serve([self._http]))
+        self._server = HttpPort(app, sockets.connection, tls, limits.handshake_seconds)
+        self._serving = self._tasks.create_task(self._server.serve([listeners.http]))
         self._mqtt_server: asyncio.Server | None = None
-        if self._mqtt is not None:
-            factory = mqtt_factory(front, MqttLimits(max_packet_bytes=limits.max_frame_bytes))
-            loop = asyncio.get_running_loop()
-            self._mqtt_server = await loop.create_server(factory, sock=self._mqtt, backlog=4096)
+        if listeners.mqtt is not None:
+            mqtt_limits = MqttLimits(
+                max_packet_bytes=limits.max_frame_bytes,
+                handshake_timeout_s=limits.handshake_seconds,
+            )
+            self._mqtt_server = await asyncio.get_running_loop().create_server(
+                mqtt_factory(front, mqtt_limits),
+                sock=listeners.mqtt,
+                backlog=BACKLOG,
+                **tls_options(tls, limits.handshake_seconds),
+            )
         await self._server.listening.wait()
         return tasks
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if not self._config.tls.enabled:
+            return None
+        certificates = Certificates(self._config.tls)
+        self.reloads.add("TLS", certificates.reload)
+        return certificates.context
 
     def _port(self, number: int, front: NodeFront) -> Port:
         if number in self._shards:
@@ -320,34 +334,3 @@ class _PeerStream:
     def _lost(self, stream: Framed) -> None:
         if self._shard is not None:
             self._shard.lost(self._link)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signals: the node has its own."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _uvicorn_config(app: Any, sockets: WebSockets) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=BoundedHttp,
-        ws=sockets.connection,  # type: ignore[arg-type]  # anything that makes a protocol will do
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        backlog=4096,
-        timeout_graceful_shutdown=_GOODBYE_S,
-    )

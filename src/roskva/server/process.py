@@ -10,13 +10,15 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from roskva.config import Config
+from roskva.config import Config, Source
 from roskva.errors import RoskvaError
 from roskva.links.parent import hear
+from roskva.logs import log_to_stderr
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
-from roskva.server.listening import listen
+from roskva.server.listening import Ports, listen_all
 from roskva.server.node import Node, Role
+from roskva.server.reload import Reloads, on_hangup
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -24,8 +26,8 @@ class Assignment(msgspec.Struct, frozen=True):
 
     role: Role
     config: Config
-    http_port: int
-    mqtt_port: int | None
+    source: Source
+    ports: Ports
 
 
 def run(
@@ -40,6 +42,7 @@ def run(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+        on_hangup(node.reloads.run, stop.set)
         async with asyncio.TaskGroup() as tasks:
 
             def begun() -> None:
@@ -61,8 +64,8 @@ def child() -> None:
     """The main function of a child process."""
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log_to_stderr()
     assignment: Assignment = hear()
+    log_to_stderr(assignment.config.node.log)
     try:
         run(_node(assignment))
     except RoskvaError as error:
@@ -70,21 +73,12 @@ def child() -> None:
         sys.exit(1)
 
 
-def log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    for chatty in ("uvicorn", "websockets"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-
-
 def _node(assignment: Assignment) -> Node:
     config, role = assignment.config, assignment.role
     data = DataDirectory.open(Path(config.node.data))
-    http = mqtt = None
-    if role.front:
-        http = listen(config.node.host, assignment.http_port, shared=True)
-        if assignment.mqtt_port is not None:
-            mqtt = listen(config.node.host, assignment.mqtt_port, shared=True)
-    return Node(role, config, data, token_keys(data.path), http, mqtt)
+    listeners = listen_all(config, assignment.ports, shared=True) if role.front else None
+    keys = token_keys(data.path)
+    return Node(role, config, data, keys, listeners, Reloads(assignment.source))
 
 
 if __name__ == "__main__":

@@ -10,22 +10,24 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from roskva.config import Config
+from roskva.config import Config, Source
 from roskva.links.parent import NOT_AGAIN, told
 from roskva.links.running import Process
+from roskva.server.listening import Ports
 from roskva.server.node import Role
 from roskva.server.process import Assignment
+from roskva.server.reload import load_again, on_hangup
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S: Final = 10.0
@@ -73,40 +75,54 @@ class Supervisor:
     def __init__(
         self,
         config: Config,
+        source: Source,
         processes: tuple[Process, ...],
-        http: socket.socket,
-        mqtt: socket.socket | None,
+        ports: Ports,
         beside: "Child | None" = None,
     ) -> None:
-        """The sockets are bound and not listening: they hold the ports for the registrars.
+        """`ports` are held by sockets that are bound and not listening, for the registrars.
         `beside`: what else is to be kept running, and needed by nobody."""
-        roles = [
+        self._config = config
+        self._source = source
+        self._roles = [
             Role(process.name, process.shards, not process.shards, processes)
             for process in processes
         ]
-        http_port: int = http.getsockname()[1]
-        mqtt_port: int | None = None if mqtt is None else mqtt.getsockname()[1]
-        self._assignments = [Assignment(role, config, http_port, mqtt_port) for role in roles]
+        self._ports = ports
         self._beside = beside
+        self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def run(self, started: Callable[[], None]) -> None:
         stop, stop_states = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+        on_hangup(self._reload, stop.set)
         async with asyncio.TaskGroup() as tasks:
             serving = []
-            for assignment in self._assignments:
-                child = Child(assignment.role.name, "roskva.server.process", told(assignment))
-                if assignment.role.front:
-                    serving.append(tasks.create_task(keep(child, stop)))
-                else:
-                    tasks.create_task(keep(child, stop_states))
+            for role in self._roles:
+                child = Child(role.name, "roskva.server.process", partial(self._told, role))
+                keeping = keep(child, stop if role.front else stop_states, self._running)
+                task = tasks.create_task(keeping)
+                if role.front:
+                    serving.append(task)
             started()
             if self._beside is not None:
                 tasks.create_task(keep(self._beside, stop))
             await asyncio.wait(serving)
             stop_states.set()  # by now the last acks have reached them
+
+    def _told(self, role: Role) -> bytes:
+        return told(Assignment(role, self._config, self._source, self._ports))
+
+    def _reload(self) -> None:
+        """In every process, and in those that are started later."""
+        config = load_again(self._source)
+        if config is not None:
+            self._config = config
+            for process in self._running.values():
+                with suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGHUP)
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -114,14 +130,19 @@ class Child(msgspec.Struct, frozen=True):
 
     name: str
     module: str
-    told: bytes
+    tell: Callable[[], bytes]
 
 
-async def keep(child: Child, stop: asyncio.Event) -> None:
+async def keep(
+    child: Child,
+    stop: asyncio.Event,
+    running: "dict[str, asyncio.subprocess.Process] | None" = None,
+) -> None:
+    """`running`: where to find its process, by its name."""
     pause_s = 0.0
     while not stop.is_set():
         began = time.monotonic()
-        code = await _run_once(child, stop)
+        code = await _run_once(child, stop, {} if running is None else running)
         if stop.is_set() or code == NOT_AGAIN:
             return
         if time.monotonic() - began > _HEALTHY_S:
@@ -132,12 +153,20 @@ async def keep(child: Child, stop: asyncio.Event) -> None:
         pause_s = min(_LONGEST_PAUSE_S, max(0.1, 2 * pause_s))
 
 
-async def _run_once(child: Child, stop: asyncio.Event) -> int:
+async def _run_once(
+    child: Child, stop: asyncio.Event, running: "dict[str, asyncio.subprocess.Process]"
+) -> int:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", child.module, stdin=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        child.module,
+        stdin=asyncio.subprocess.PIPE,
+        # Until it can do what is asked for by it: else it would end.
+        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_IGN),
     )
     assert process.stdin is not None
-    process.stdin.write(child.told)
+    running[child.name] = process
+    process.stdin.write(child.tell())
     ended = asyncio.ensure_future(process.wait())
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -150,4 +179,5 @@ async def _run_once(child: Child, stop: asyncio.Event) -> int:
                 process.kill()
     finally:
         stopping.cancel()
+        del running[child.name]
     return await ended

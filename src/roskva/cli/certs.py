@@ -1,0 +1,143 @@
+"""`roskva certs`: certificates to develop and to try TLS with."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from roskva.cli.certificates import Authority, Issued
+from roskva.cli.outcome import sentences
+from roskva.errors import BadConfig, BadInput
+
+_HERE: Final = ("localhost", "127.0.0.1", "::1")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CA, _SERVER = "ca", "server"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples: roskva certs\n\n"
+        "roskva certs /etc/roskva/certs --san node.example.com --san 10.0.0.5\n\n"
+        "roskva certs --client sensor-17\n\n"
+        "Exit codes: 0 done, 2 bad usage, or a file is there already."
+    )(certs)
+
+
+def certs(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where they go; made if it is not there.")
+    ] = Path("roskva-certs"),
+    san: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A host name or address of the server; may be repeated. [localhost, 127.0.0.1, "
+            "::1]",
+            show_default=False,
+        ),
+    ] = None,
+    client: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Make a certificate for this client too; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    days: Annotated[
+        int, typer.Option(min=1, max=825, help="How long certificates are good for.")
+    ] = 365,
+) -> None:
+    """Make a CA, a server's certificate and certificates of clients, to develop with.
+
+    It makes what is not there yet, so that later calls add clients of the same CA, and replaces
+    nothing. Whoever reads ca.key can be anybody: for real use take a real CA.
+    """
+    with sentences():
+        made = make(directory, san or [], client or [], days)
+    for path in made:
+        print(f"made {path}")
+    print(_how_to_use(directory, client or []))
+
+
+def make(directory: Path, names: list[str], clients: list[str], days: int) -> list[Path]:
+    """The files that were made."""
+    _check(directory, names, clients)
+    made: list[Path] = []
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+        authority = _authority(directory, made)
+        if not _files(directory, _SERVER)[0].exists():
+            made += _write(directory, _SERVER, authority.server(names or list(_HERE), days))
+        for name in clients:
+            made += _write(directory, f"client-{name}", authority.client(name, days))
+    except OSError as error:
+        raise BadConfig(f"{error.filename or directory}: {error.strerror}") from None
+    return made
+
+
+def _check(directory: Path, names: list[str], clients: list[str]) -> None:
+    """Before anything is written."""
+    for name in clients:
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"a client's name has letters, digits, '.', '_' and '-'; got {name!r}")
+    for name in names:
+        if not name.isascii() or not name.strip() or any(c in name for c in " /"):
+            raise BadInput(f"{name!r} is no host name and no address")
+    there = [f"client-{name}" for name in clients]
+    if names or not clients:
+        there.append(_SERVER)
+    for file in (path for name in there for path in _files(directory, name) if path.exists()):
+        raise BadInput(
+            f"{file} is there already, and nothing is replaced: remove it together with its other "
+            "half, or name another directory"
+        )
+
+
+def _authority(directory: Path, made: list[Path]) -> Authority:
+    certificate, key = _files(directory, _CA)
+    if not certificate.exists() and not key.exists():
+        authority = Authority.create()
+        made += _write(directory, _CA, authority.stored())
+        return authority
+    try:
+        return Authority.read(Issued(certificate.read_bytes(), key.read_bytes()))
+    except (ValueError, TypeError):
+        raise BadConfig(f"{certificate} and {key} are no CA of ours") from None
+
+
+def _files(directory: Path, name: str) -> tuple[Path, Path]:
+    return directory / f"{name}.crt", directory / f"{name}.key"
+
+
+def _write(directory: Path, name: str, issued: Issued) -> list[Path]:
+    certificate, key = _files(directory, name)
+    for path, content, mode in ((key, issued.key, 0o600), (certificate, issued.certificate, 0o644)):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+    return [certificate, key]
+
+
+def _how_to_use(directory: Path, clients: list[str]) -> str:
+    place = directory.absolute()
+    lines = [
+        "\nIn roskva.toml:\n",
+        "[tls]",
+        f'certificate = "{place}/server.crt"',
+        f'key = "{place}/server.key"',
+    ]
+    with_client = ""
+    if clients:
+        lines.append(f'client_ca = "{place}/ca.crt"')
+        name = f"{place}/client-{clients[0]}"
+        with_client = f" --cert {name}.crt --cert-key {name}.key"
+    lines += [
+        "\nFor clients:\n",
+        f"roskva status --url https://localhost:7600 --ca {place}/ca.crt{with_client}",
+        f'roskva.Client("wss://localhost:7600", app, tls=roskva.Tls(ca="{place}/ca.crt"))',
+    ]
+    return "\n".join(lines)
