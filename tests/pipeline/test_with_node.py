@@ -1,21 +1,26 @@
 """A real node with its pipeline, and parts of both killed while others publish.
 
 What was acknowledged is counted here, by nobody's word but the publisher's: at the end every object
-must stand at the highest version that was acknowledged.
+must stand at the highest version that was acknowledged, every client must have been told of it, and
+an audit must find nobody stale.
 """
 
+import asyncio
+import json
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.serving.nodes import Node, await_that
+from tests.serving.followers import Record, by_library
+from tests.serving.nodes import ROSKVA, Node, await_that
 
 from roskva.pipeline.processes import tree
 from roskva.pipeline.requirements import what_is_missing
@@ -41,6 +46,9 @@ class Publishing:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -61,6 +69,31 @@ class Publishing:
                 if "version" in result:
                     self.acknowledged[key] = version
             self._stop.wait(0.05)
+
+
+class Following:
+    """A client of the library, registered for everything, on a thread of its own."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._record: Record | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Record:
+        self._thread.start()
+        await_that(lambda: self._record is not None and len(self._record.latest) == len(KEYS), 30.0)
+        assert self._record is not None
+        self._record.wrong.clear()  # until the first update all is unknown
+        return self._record
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    async def _run(self) -> None:
+        async with by_library(self._node, KEYS) as self._record:
+            await asyncio.to_thread(self._stop.wait)
 
 
 def pipeline(node: Node) -> dict[str, Any]:
@@ -109,33 +142,77 @@ def worker_of(driver: int) -> int | None:
     return None
 
 
-def kill_something(node: Node, victim: str) -> None:
-    if victim == "matcher":
-        node.signal(random.choice(["state-0", "state-1"]), signal.SIGKILL)
-        return
-    await_that(lambda: "pid" in pipeline(node), WARM_S, node.said)
+def kill_a_matcher(node: Node) -> None:
+    name = random.choice(["state-0", "state-1"])
+    await_that(lambda: name in known_pids(node), WARM_S, node.said)
+    node.signal(name, signal.SIGKILL)
+
+
+def known_pids(node: Node) -> dict[str, int]:
+    try:
+        return node.pids()
+    except httpx.HTTPError:
+        return {}
+
+
+def kill_the_driver(node: Node) -> None:
+    """What it last said of itself outlives it for a moment."""
     driver = int(pipeline(node)["pid"])
-    target = driver if victim == "driver" else worker_of(driver)
-    if target is not None:
-        os.kill(target, signal.SIGKILL)
+    os.kill(driver, signal.SIGKILL)
+    await_that(lambda: pipeline(node).get("pid", driver) != driver, WARM_S, node.said)
+
+
+def kill_a_worker(node: Node) -> None:
+    driver = int(pipeline(node)["pid"])
+    await_that(lambda: worker_of(driver) is not None, WARM_S, node.said)
+    worker = worker_of(driver)
+    if worker is not None:  # workers come and go
+        os.kill(worker, signal.SIGKILL)
 
 
 def kill_rounds(node: Node, rounds: int) -> None:
     node.await_ready()
     await_that(lambda: bridge_is_at_work(node), WARM_S, node.said)
-    with Publishing(node) as publishing:
-        for number in range(rounds * 3):
-            time.sleep(random.uniform(0.5, 2.0))  # load, at the moment of the kill
-            kill_something(node, ("driver", "worker", "matcher")[number % 3])
-            await_that(lambda: bridge_is_at_work(node), WARM_S, node.said)
-    await_that(lambda: has_caught_up(node), WARM_S, lambda: f"{node.status()}\n{node.said()}")
-    assert len(publishing.acknowledged) == len(KEYS)
-    lost = {
-        key: (node.read(key), version)
-        for key, version in publishing.acknowledged.items()
-        if (node.read(key) or -1) < version
+    with Following(node) as following, Publishing(node) as publishing:
+        for _ in range(rounds):
+            for kill in (kill_the_driver, kill_a_worker, kill_a_matcher):
+                time.sleep(random.uniform(0.5, 2.0))  # load, at the moment of the kill
+                kill(node)
+                await_that(lambda: bridge_is_at_work(node), WARM_S, node.said)
+        publishing.stop()
+        acknowledged = publishing.acknowledged
+        assert len(acknowledged) == len(KEYS)
+        await_that(lambda: has_caught_up(node), WARM_S, lambda: f"{node.status()}\n{node.said()}")
+        assert behind(acknowledged, {key: node.read(key) for key in KEYS}) == {}
+        await_that(
+            lambda: not behind(acknowledged, following.latest),
+            WARM_S,
+            lambda: f"not told: {behind(acknowledged, following.latest)}",
+        )
+        assert following.wrong == []
+        audit = audited(node)
+        assert audit["states"]["stale"] == 0, audit
+        assert audit["registrations"] == len(KEYS)
+
+
+def behind(
+    acknowledged: dict[str, int], known: Mapping[str, int | None]
+) -> dict[str, tuple[int, int | None]]:
+    """What was acknowledged, and what is known instead."""
+    return {
+        key: (version, known.get(key))
+        for key, version in acknowledged.items()
+        if (known.get(key) or -1) < version
     }
-    assert lost == {}
+
+
+def audited(node: Node) -> dict[str, Any]:
+    done = subprocess.run(
+        [ROSKVA, "job", "audit", str(node.data), "--json"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def test_nothing_is_lost_whatever_is_killed(node: Node) -> None:

@@ -111,12 +111,13 @@ class _Story:
             Backend(self._node.url, mine) as waiting,
         ):
             await self.shelf.until_it_knows(dict.fromkeys(self.shelf.items, 5))
-            before, began = dict(waiting.acknowledged), time.monotonic()
+            began = time.monotonic()
             self._say(
                 f"\n[red]✗ kill −9[/] of the second one, and again whenever it is started, for "
                 f"{_DOWN_S:.0f} seconds: its updates on disk wait, and so does its backend."
             )
             times = await self._node.keep_down(pid, _DOWN_S)
+            acknowledged = dict(waiting.acknowledged)
             delays = going_on.delays(self.shelf, began)
             self._say(
                 f"  It was killed {times} times. The {len(others)} items of the other process went "
@@ -124,7 +125,7 @@ class _Story:
                 f"{1000 * statistics.median(delays or [0.0]):.0f} ms of publishing."
             )
             async with asyncio.timeout(PATIENCE_S):
-                await waiting.until_beyond(before)
+                await waiting.until_beyond(acknowledged)
             self._say(f"  It is back, {time.monotonic() - began:.0f} s after the first kill.")
         acknowledged = going_on.acknowledged | waiting.acknowledged
         await self.shelf.until_it_knows(acknowledged)
