@@ -56,6 +56,21 @@ def test_clocks_that_disagree_take_no_time(spark: SparkSession) -> None:
     assert (timed.appended, timed.sent, timed.acked, timed.total) == (0.0, 1.0, 0.0, 1.0)
 
 
+def test_a_bridge_that_comes_after_the_fast_path_holds_up_nobody(spark: SparkSession) -> None:
+    noted = spark.createDataFrame(
+        [
+            ("a/x", 1, "published", 1_000),
+            ("a/x", 1, "matched", 2_000),
+            ("a/x", 1, "sent", 3_000),
+            ("a/x", 1, "acked", 4_000),
+            ("a/x", 1, "bridged", 90_000),
+        ],
+        _SCHEMA,
+    )
+    [timed] = stage_times(deliveries(noted)).collect()
+    assert (timed.bridged, timed.matched, timed.total) == (0.0, 1.0, 3.0)
+
+
 def test_no_deliveries_are_a_sentence(spark: SparkSession) -> None:
     with pytest.raises(BadInput, match="no sampled update was acked"):
         latency(spark.createDataFrame([], _SCHEMA))

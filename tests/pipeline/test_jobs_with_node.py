@@ -1,5 +1,6 @@
 """The jobs and a node that is running: what is seen of it, and what it does for them."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,12 +13,14 @@ from tests.cli.real_node import RealNode
 
 from roskva import Notify, NotifyUnknown
 from roskva.blocking import Client, publish
-from roskva.cli.job import state_of
+from roskva.cli.job_session import state_of
 from roskva.errors import Unavailable
 from roskva.pipeline import node
+from roskva.pipeline.bridge import Bridge
 from roskva.pipeline.jobs.audit import Audit, Look, audit
 from roskva.pipeline.jobs.gc import gc
-from roskva.pipeline.traces import TraceReader
+from roskva.pipeline.jobs.latency import latency
+from roskva.pipeline.traces import TraceReader, traces
 
 GRACE_S = 4.0
 """Acks are written down within two seconds."""
@@ -72,6 +75,42 @@ def test_a_client_that_is_online_and_does_not_ack_is_stale_until_it_does(
     assert not list(data.glob("shard-*/checkpoints/*"))
 
 
+def test_a_notification_that_was_lost_is_sent_again_by_repair(
+    spark: SparkSession, served: tuple[RealNode, Path]
+) -> None:
+    running, data = served
+    publish(running.url, "repair/x", 7)
+    repairing = threading.Event()
+    lost: list[Notify] = []
+    taken: list[Notify] = []
+    with Client(running.url.replace("http", "ws"), app="repair") as client:
+
+        def lose_all_until_the_repair() -> None:
+            for event in client:
+                if isinstance(event, Notify):
+                    if repairing.is_set():
+                        client.ack(event)
+                    (taken if repairing.is_set() else lost).append(event)
+
+        reading = threading.Thread(target=lose_all_until_the_repair)
+        reading.start()
+        client.register("x")
+        until(lambda: bool(lost))
+
+        def recheck() -> int:
+            repairing.set()
+            return node.recheck(data)
+
+        look = Look(partial(state_of, data), partial(node.online, data), recheck)
+        found = audit(spark, look, grace_s=GRACE_S)
+        assert found.states["stale"] == 1
+        assert found.stale[0][0] == "repair/x"
+        found = audit(spark, look, grace_s=GRACE_S, repair=True)
+        assert (found.states["stale"], found.repaired) == (0, 1)
+    reading.join()
+    assert taken[0].version == 7
+
+
 def test_gc_forgets_who_is_away_and_keeps_who_is_here(
     spark: SparkSession, served: tuple[RealNode, Path]
 ) -> None:
@@ -103,12 +142,45 @@ def test_without_a_node_nobody_is_online_and_nothing_is_forgotten(tmp_path: Path
         node.forget(tmp_path, {0: []})
 
 
-def test_a_node_that_samples_notes_every_stage_of_an_update(tmp_path: Path) -> None:
-    settings = tmp_path / "roskva.toml"
+def sampling(directory: Path, *flags: str) -> RealNode:
+    settings = directory / "roskva.toml"
     settings.write_text("[node]\ntrace_one_in = 1\n")
-    running = RealNode(tmp_path / "data")
-    running._command += ["--config", str(settings)]
-    with running:
+    running = RealNode(directory / "data")
+    running._command += ["--config", str(settings), *flags]
+    return running
+
+
+def test_what_a_bridge_brings_is_noted_and_its_time_is_that_of_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with sampling(tmp_path, "--no-fast-path") as running:
+        address = running.url.replace("http", "ws")
+        bridge = Bridge(spark, tmp_path / "data", fast_path=False)
+        query = bridge.start(tmp_path / "checkpoint")
+        try:
+            until(lambda: query.lastProgress is not None)
+            with Client(address, app="app") as client:
+                client.register("x")
+                told(client)
+                for version in range(1, 6):
+                    publish(running.url, "app/x", version)
+                    event = next(event for event in client if isinstance(event, Notify))
+                    assert event.version == version
+                    client.ack(event)
+        finally:
+            query.stop()
+            bridge.close()
+    assert bridge.delivered >= 5
+    found = latency(traces(spark, tmp_path / "data"))
+    assert found.updates == 5
+    stages = {stage.stage: stage for stage in found.stages}
+    assert list(stages) == ["appended", "bridged", "matched", "sent", "acked"]
+    # Nothing else brought them, so the way through Spark is most of the time until they were sent.
+    assert stages["bridged"].mean > 0.5 * found.sent.mean
+
+
+def test_a_node_that_samples_notes_every_stage_of_an_update(tmp_path: Path) -> None:
+    with sampling(tmp_path) as running:
         address = running.url.replace("http", "ws")
         with Client(address, app="app") as client:
             client.register("x")

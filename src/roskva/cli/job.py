@@ -1,42 +1,18 @@
 """`roskva job NAME`: batch jobs over the state of a node, on Spark."""
 
-import os
-import secrets
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from roskva.cli import job_report as report
+from roskva.cli.job_session import check_state, feed_of, is_backup, print_json, session, state_of
 from roskva.cli.outcome import EXIT_CODES, FAILED, OK, sentences
 from roskva.errors import BadInput
-from roskva.pipeline.requirements import require_pipeline
-from roskva.server.backup import MANIFEST
-from roskva.server.checkpoints import checkpoints
+from roskva.pipeline.output import writer
 from roskva.server.directory import DataDirectory
-
-if TYPE_CHECKING:
-    from roskva.pipeline.state import State
-
-Spark = Any
-"""A session. Only the pipeline knows what that is."""
-
-_POLL_S: Final = 0.1
-_SETTINGS: Final = {
-    # Unlike the bridge, jobs shuffle, and are over when they are done.
-    "spark.sql.adaptive.enabled": "true",
-    "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
-    "spark.driver.memory": "4g",
-}
 
 DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="A data directory, of a node that runs or not.")
@@ -106,18 +82,20 @@ def audit(
 
     The exit code is 1 if clients are stale: online, and not told what they should have been.
     """
-    with sentences(), session("audit", master, conf) as spark:
-        from roskva.pipeline import node
-        from roskva.pipeline.jobs.audit import Look
-        from roskva.pipeline.jobs.audit import audit as run
-        from roskva.pipeline.output import writer
-
+    with sentences():
         if repair and is_backup(data):
             raise BadInput(f"{data} is a backup: only a node that runs can send anything")
-        look = Look(lambda: state_of(data), lambda: node.online(data), lambda: node.recheck(data))
-        found = run(
-            spark, look, grace_s=grace, repair=repair, out=writer(out) if out is not None else None
-        )
+        check_state(data)
+        write = writer(out)
+        with session("audit", master, conf) as spark:
+            from roskva.pipeline import node
+            from roskva.pipeline.jobs.audit import Look
+            from roskva.pipeline.jobs.audit import audit as run
+
+            look = Look(
+                lambda: state_of(data), lambda: node.online(data), lambda: node.recheck(data)
+            )
+            found = run(spark, look, grace_s=grace, repair=repair, out=write)
     if json:
         print_json(found)
     else:
@@ -143,19 +121,21 @@ def gc(
     The node that runs drops the rows, and keeps those of clients that are back. A client that
     comes back later keeps its identity, registers again by itself, and is told everything once.
     """
-    with sentences(), session("gc", master, conf) as spark, state_of(data) as state:
-        from roskva.pipeline import node
-        from roskva.pipeline.jobs.gc import gc as run
-        from roskva.pipeline.output import writer
+    with sentences():
+        check_state(data)
+        write = writer(out)
+        with session("gc", master, conf) as spark, state_of(data) as state:
+            from roskva.pipeline import node
+            from roskva.pipeline.jobs.gc import gc as run
 
-        found = run(
-            spark,
-            state,
-            online=node.online(data),
-            away_since=datetime.now(UTC) - timedelta(days=days),
-            forget=None if dry_run else partial(node.forget, data),
-            out=writer(out) if out is not None else None,
-        )
+            found = run(
+                spark,
+                state,
+                online=node.online(data),
+                away_since=datetime.now(UTC) - timedelta(days=days),
+                forget=None if dry_run else partial(node.forget, data),
+                out=write,
+            )
     print_json(found) if json else report.show_gc(found)
 
 
@@ -175,18 +155,19 @@ def latency(
     From the times that a node notes for sampled updates. Draws latency-cdf and latency-stages, as
     SVG and as PNG. `--out` has one row per delivery.
     """
-    with sentences(), session("latency", master, conf) as spark:
-        from roskva.pipeline.jobs.latency import deliveries, stage_times
-        from roskva.pipeline.jobs.latency import latency as run
-        from roskva.pipeline.jobs.plots import draw
-        from roskva.pipeline.output import writer
-        from roskva.pipeline.traces import traces
+    with sentences():
+        write = writer(out)
+        with session("latency", master, conf) as spark:
+            from roskva.pipeline.jobs.latency import deliveries, stage_times
+            from roskva.pipeline.jobs.latency import latency as run
+            from roskva.pipeline.jobs.plots import draw
+            from roskva.pipeline.traces import traces
 
-        noted = traces(spark, data)
-        if out is not None:
-            writer(out)(stage_times(deliveries(noted)))
-        found = run(noted)
-        made = draw(found, plots)
+            noted = traces(spark, data)
+            if write is not None:
+                write(stage_times(deliveries(noted)))
+            found = run(noted)
+            made = draw(found, plots)
     print_json(found) if json else report.show_latency(found, made)
 
 
@@ -194,6 +175,7 @@ def replay(
     data: DataArgument = _DATA,
     shard: Annotated[int, typer.Option(min=0, help="Whose store was lost.")] = 0,
     json: JsonOption = False,
+    out: OutOption = None,
     master: MasterOption = _LOCAL,
     conf: ConfOption = None,
 ) -> None:
@@ -202,14 +184,12 @@ def replay(
     The node must be stopped, and the store deleted. The shard begins a new epoch; where the feed
     reaches back, clients are told versions.
     """
-    with (
-        sentences(),
-        DataDirectory.open(data).own(shard) as owned,
-        session("replay", master, conf) as spark,
-    ):
-        from roskva.pipeline.jobs.replay import replay as run
+    with sentences(), DataDirectory.open(data).own(shard) as owned:
+        write = writer(out)
+        with session("replay", master, conf) as spark:
+            from roskva.pipeline.jobs.replay import replay as run
 
-        found = run(spark, owned.feed_path, owned.store_path)
+            found = run(spark, owned.feed_path, owned.store_path, out=write)
     print_json(found) if json else report.show_replay(shard, found)
 
 
@@ -227,107 +207,27 @@ def plan(
     rate: Annotated[float, typer.Option(min=0.0, help="Updates per second, if made up.")] = 100.0,
     hours: Annotated[float, typer.Option(min=0.01, help="Of the feed, to count updates in.")] = 1.0,
     json: JsonOption = False,
+    out: OutOption = None,
     master: MasterOption = _LOCAL,
     conf: ConfOption = None,
 ) -> None:
     """Say how load and memory would spread over processes, and what more clients would need."""
-    with sentences(), session("plan", master, conf) as spark:
-        from roskva.pipeline.jobs.plan import Layout, rates_of, synthetic
-        from roskva.pipeline.jobs.plan import plan as run
+    with sentences():
+        if data is not None:
+            check_state(data)
+        write = writer(out)
+        with session("plan", master, conf) as spark:
+            from roskva.pipeline.jobs.plan import Layout, as_rows, rates_of, synthetic
+            from roskva.pipeline.jobs.plan import plan as run
 
-        if data is None:
-            layout = Layout(registrars, matchers, shards)
-            found = run(*synthetic(spark, clients, each, objects, rate), layout)
-        else:
-            with state_of(data) as state:
-                layout = Layout(registrars, matchers, len(state.shards()))
-                registrations = state.table(spark, "registrations").filter("created")
-                found = run(registrations, rates_of(feed_of(spark, data), hours), layout)
+            if data is None:
+                layout = Layout(registrars, matchers, shards)
+                found = run(*synthetic(spark, clients, each, objects, rate), layout)
+            else:
+                with state_of(data) as state:
+                    layout = Layout(registrars, matchers, len(state.shards()))
+                    registrations = state.table(spark, "registrations").filter("created")
+                    found = run(registrations, rates_of(feed_of(spark, data), hours), layout)
+            if write is not None:
+                write(as_rows(spark, found))
     print_json(found) if json else report.show_plan(found)
-
-
-# What jobs have in common.
-
-
-@contextmanager
-def session(name: str, master: str, conf: list[str] | None) -> Iterator[Spark]:
-    """A Spark session with a bar on the terminal that says how far it is."""
-    settings = dict(_SETTINGS)
-    for setting in conf or ():
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise BadInput(f"--conf is written KEY=VALUE; got {setting!r}")
-        settings[key] = value
-    require_pipeline()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    terminal = Console(stderr=True)
-    bar = Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=terminal,
-        transient=True,
-        disable=not terminal.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("starting Spark", total=None)
-        from roskva.pipeline.failing import spark_errors
-        from roskva.pipeline.output import Tasks
-        from roskva.pipeline.session import spark_session
-
-        spark = spark_session(f"roskva job {name}", master, settings)
-        try:
-            tasks = Tasks(spark)
-
-            def show() -> None:
-                done, total = tasks.look()
-                bar.update(task, description=name, completed=done, total=total or None)
-
-            with _every(_POLL_S, show), spark_errors():
-                yield spark
-        finally:
-            spark.stop()
-
-
-@contextmanager
-def _every(seconds: float, do: Callable[[], None]) -> Iterator[None]:
-    ended = threading.Event()
-
-    def loop() -> None:
-        while not ended.wait(seconds):
-            do()
-
-    thread = threading.Thread(target=loop, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-@contextmanager
-def state_of(path: Path) -> Iterator["State"]:
-    """A backup as it is, or a checkpoint of a data directory for as long as this lasts."""
-    from roskva.pipeline.state import State
-
-    if is_backup(path):
-        yield State(path)
-        return
-    name = f"job-{secrets.token_hex(4)}"
-    with checkpoints(DataDirectory.open(path), name):
-        yield State(path, name)
-
-
-def is_backup(path: Path) -> bool:
-    return (path / MANIFEST).exists()
-
-
-def print_json(found: msgspec.Struct) -> None:
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-
-
-def feed_of(spark: Spark, data: Path) -> Any:
-    from roskva.pipeline.source import NAME, FeedSource
-
-    spark.dataSource.register(FeedSource)
-    return spark.read.format(NAME).option("failOnDataLoss", False).load(str(data))

@@ -4,17 +4,20 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Final
 
 from roskva.errors import BadInput
+
+if TYPE_CHECKING:  # what is wrong with a path is said before Spark is even loaded
+    from pyspark.sql import DataFrame, SparkSession
 
 _SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv"}
 
 
-def writer(path: Path) -> Callable[[DataFrame], None]:
+def writer(path: Path | None) -> "Callable[[DataFrame], None] | None":
     """Writes one file, Parquet or CSV by its suffix; the directory must be there."""
+    if path is None:
+        return None
     if path.suffix not in _SUFFIXES:
         raise BadInput(f"{path}: the suffix says what is written, {' or '.join(_SUFFIXES)}")
     if not path.parent.is_dir():
@@ -22,7 +25,7 @@ def writer(path: Path) -> Callable[[DataFrame], None]:
     return lambda table: _write(table, path)
 
 
-def _write(table: DataFrame, path: Path) -> None:
+def _write(table: "DataFrame", path: Path) -> None:
     kind = _SUFFIXES[path.suffix]
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as parts:
         target = f"{parts}/{kind}"
@@ -38,7 +41,7 @@ def _whole(path: str) -> str:
 class Tasks:
     """How many tasks Spark has done, of those it knows of so far."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: "SparkSession") -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self._stages: dict[int, tuple[int, int]] = {}
 

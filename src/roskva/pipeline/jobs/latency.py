@@ -96,6 +96,9 @@ def deliveries(traces: DataFrame) -> DataFrame:
             for stage in once
         )
     )
+    # The bridge may look at what the fast path has brought already: that held up nobody.
+    late = F.col("bridged_at") > F.col("matched_at")
+    updates = updates.withColumn("bridged_at", F.when(late, None).otherwise(F.col("bridged_at")))
     acks = traces.filter("stage = 'acked'").select(
         "object", "version", F.col("at").alias("acked_at")
     )

@@ -69,6 +69,12 @@ class Load(msgspec.Struct, frozen=True):
     bytes: int
 
 
+_LOAD: Final = (
+    "process string, sessions long, registrations long, objects long, per_second double, "
+    "busy double, bytes long"
+)
+
+
 class Plan(msgspec.Struct, frozen=True):
     clients: int
     registrations: int
@@ -114,6 +120,12 @@ def plan(
         [*front, *state],
         [needed(front, state, layout, factor, costs) for factor in times],
     )
+
+
+def as_rows(spark: SparkSession, plan: Plan) -> DataFrame:
+    """One per process."""
+    loads = [msgspec.structs.astuple(load) for load in plan.processes]
+    return spark.createDataFrame(loads, _LOAD)
 
 
 def spread_out(registrations: DataFrame, rates: DataFrame, layout: Layout) -> DataFrame:

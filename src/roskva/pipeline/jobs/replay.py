@@ -18,7 +18,7 @@ marker, and a node or another replay starts from the beginning.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -55,8 +55,14 @@ class Replayed(msgspec.Struct, frozen=True):
     """Large numbers are text in JSON."""
 
 
-def replay(spark: SparkSession, feed: Path, store: Path) -> Replayed:
-    """The shard must be owned by whoever calls this."""
+def replay(
+    spark: SparkSession,
+    feed: Path,
+    store: Path,
+    *,
+    out: Callable[[DataFrame], None] | None = None,
+) -> Replayed:
+    """The shard must be owned by whoever calls this. `out` is given one row per object."""
     if not feed.is_dir():
         raise BadInput(f"{feed} is not there: there is nothing to replay")
     _refuse_if_used(store)
@@ -69,6 +75,9 @@ def replay(spark: SparkSession, feed: Path, store: Path) -> Replayed:
     spark.dataSource.register(RowsSink)
     rebuilt.repartition(1).write.format(FORMAT).mode("append").save(str(store))
     _finish(store, PutShard(epoch, reader.lineage, end))
+    if out is not None:
+        known = (F.col("epoch") == epoch).alias("known")
+        out(rebuilt.select("object", "version", "mark", known, "source", "published_at"))
     counted = rebuilt.agg(F.count("*"), F.count_if(F.col("epoch") == epoch)).first()
     assert counted is not None
     return Replayed(counted[0], counted[1], end, lost_up_to, str(epoch))
