@@ -90,6 +90,21 @@ def shard_of(identity: Key | bytes, shards: int) -> int:
     return zlib.crc32(identity.encode() if isinstance(identity, str) else identity) % shards
 
 
+class Principal(msgspec.Struct, frozen=True):
+    """Who somebody proved to be. Without keys everybody is nobody in particular."""
+
+    name: str = ""
+    app: str | None = None
+    """Whose objects it may name; None: any."""
+    issued_at: int = 0
+    """Wall-clock seconds: when that was issued which it proved it with."""
+    key: bool = False
+    """It showed a publish key: it may publish whatever its app has, and do nothing else."""
+
+
+NOBODY: Final = Principal()
+
+
 class Update(msgspec.Struct, frozen=True, gc=False):
     """What a publisher publishes, and one row of the feed.
 

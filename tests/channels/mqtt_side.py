@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any
 
-from roskva.channels.base import NOBODY, Connection, Frame, Principal
+from roskva.channels.base import Connection, Frame
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
@@ -14,7 +14,7 @@ from roskva.channels.mqtt.fields import Reader, binary, string, u16, varint
 from roskva.channels.mqtt.properties import Properties
 from roskva.core.effects import Acked, Event
 from roskva.errors import RoskvaError
-from roskva.model import Key, Update
+from roskva.model import NOBODY, Key, Principal, Update
 from roskva.wire.messages import (
     PROTOCOL,
     ClientMessage,
@@ -197,7 +197,7 @@ class RecordingFront:
         """Of the next updates; after that, their version, or 100 where one is assigned."""
         self.gate = asyncio.Event()
         self.gate.set()
-        self.identified: list[tuple[str | None, str | None, bytes | None]] = []
+        self.identified: list[tuple[str | None, str | None]] = []
         self.principal: Principal | RoskvaError = NOBODY
         self.full = False
         self.ready = True
@@ -211,8 +211,8 @@ class RecordingFront:
         self.messages.append(message)
         self.order.append(type(message).__name__)
 
-    def identify(self, app: str | None, user: str | None, secret: bytes | None) -> Principal:
-        self.identified.append((app, user, secret))
+    def identify(self, app: str | None, credential: str | None) -> Principal:
+        self.identified.append((app, credential))
         if isinstance(self.principal, RoskvaError):
             raise self.principal
         return self.principal
@@ -220,8 +220,11 @@ class RecordingFront:
     def assigns_versions(self, app: str) -> bool:
         return self.assigned
 
-    def may_register(self, principal: Principal, key: Key) -> bool:
-        return True
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        raise NotImplementedError
+
+    async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
+        raise NotImplementedError
 
     async def publish(
         self, principal: Principal, updates: Sequence[Update]
@@ -235,7 +238,7 @@ class RecordingFront:
     async def reset(self, principal: Principal, key: Key) -> None:
         raise NotImplementedError
 
-    async def read(self, key: Key) -> Notification:
+    async def read(self, principal: Principal, key: Key) -> Notification:
         raise NotImplementedError
 
 

@@ -16,13 +16,14 @@ from tests.channels.mqtt_side import (
     in_a_loop,
 )
 
-from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES, Principal
+from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
 from roskva.channels.mqtt.fields import Reader
 from roskva.core.effects import Attached, Closed
 from roskva.errors import BadInput, Overloaded, Unauthorised
+from roskva.model import Principal
 from roskva.wire.messages import PROTOCOL, Failure, ServerMessage, Sync
 
 both_versions = pytest.mark.parametrize("version", [V3, V5])
@@ -149,7 +150,7 @@ async def test_the_row_belongs_to_app_principal_and_client_together() -> None:
     front.principal = Principal("alice", "home")
     one = Side(V3, front)
     one.receive(side.connect(V3, client="d", user="u", password=b"secret"))
-    assert front.identified == [(None, "u", b"secret")]
+    assert front.identified == [("u", "secret")]
     assert one.events(Attached)[0].client == row("home", "alice", "d")
     assert row("home", "alice", "d") != row("homealice", "", "d")
 

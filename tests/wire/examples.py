@@ -45,6 +45,8 @@ FROM_CLIENT: Final[dict[str, FromClient]] = {
     "hello of another minor version": Hello("1.7", NONCE, "contacts"),
     "hello at its limits": Hello("1.00000000000000", LONG_NONCE, "a" * 63, None, "x" * 64),
     "hello with the longest token": Hello("1.0", LONG_NONCE, token=bytes(1024)),
+    "hello with a credential": Hello("1.0", NONCE, "contacts", credential="eyJ.e30.c2ln"),
+    "hello with the longest credential": Hello("1.0", NONCE, "contacts", credential="c" * 4096),
     "empty envelope": ClientMessage("1.0", 0, 0),
     "heartbeat": ClientMessage("1.0", SESSION, 3, Digest(0, 0)),
     "heartbeat at its limits": ClientMessage(

@@ -16,14 +16,12 @@ A channel's duties, in order:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, Protocol, TypeVar
-
-import msgspec
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from roskva.core.effects import Event
 from roskva.errors import RoskvaError
-from roskva.model import Key, Update
+from roskva.model import Key, Principal, Update
 from roskva.wire.messages import FromClient, Notification, ServerMessage
 
 HIGH_WATER_BYTES: Final = 8 * 1024
@@ -31,17 +29,6 @@ LOW_WATER_BYTES: Final = 2 * 1024
 _WRITTEN_TOGETHER: Final = 100
 
 F = TypeVar("F")
-
-
-class Principal(msgspec.Struct, frozen=True):
-    """Who somebody proved to be. Without keys everybody is nobody in particular."""
-
-    name: str = ""
-    app: str | None = None
-    """Whose objects it may name; None: any."""
-
-
-NOBODY: Final = Principal()
 
 
 class Frame:
@@ -107,11 +94,21 @@ class Front(Protocol):
         ...
 
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
-        """A client's message: its operations are authorised, then it is handed to the core."""
+        """A client's message: its operations are authorised, then it is handed to the core.
+
+        `principal` is of whoever says hello; from then on it is the session's.
+        """
         ...
 
-    def identify(self, app: str | None, user: str | None, secret: bytes | None) -> Principal:
-        """Who is it that connects? `Unauthorised` if nobody we let in."""
+    def identify(
+        self, app: str | None, credential: str | None
+    ) -> Principal | Coroutine[Any, Any, Principal]:
+        """Who is it that connects? `Unauthorised` if nobody we let in. To be awaited if keys have
+        to be fetched first."""
+        ...
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """In the background, until the node stops."""
         ...
 
     def assigns_versions(self, app: str) -> bool:
@@ -131,9 +128,11 @@ class Front(Protocol):
         """Forget the version of an object, and tell everybody to look again."""
         ...
 
-    def may_register(self, principal: Principal, key: Key) -> bool: ...
+    async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
+        """`Unauthorised` if it may not register for all of them."""
+        ...
 
-    async def read(self, key: Key) -> Notification:
+    async def read(self, principal: Principal, key: Key) -> Notification:
         """What an object stands at, as a client that registers now would be told."""
         ...
 

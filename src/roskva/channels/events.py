@@ -24,11 +24,21 @@ from litestar import asgi
 from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
-from roskva.channels.base import Connection, Frame, Front, Principal
+from roskva.channels.base import Connection, Frame, Front
+from roskva.channels.bearer import identified
 from roskva.core.effects import Closed, Watching
 from roskva.core.freshness import NEVER, Due, due
-from roskva.errors import BadInput, RoskvaError, Unauthorised
-from roskva.model import MAX_VERSION, NO_EPOCH, NO_MARK, NO_VERSION, Key, mark_of, parse_key
+from roskva.errors import BadInput, RoskvaError
+from roskva.model import (
+    MAX_VERSION,
+    NO_EPOCH,
+    NO_MARK,
+    NO_VERSION,
+    Key,
+    Principal,
+    mark_of,
+    parse_key,
+)
 from roskva.wire.links import Registered
 from roskva.wire.messages import PROTOCOL, ClientMessage, Notification, ServerMessage
 
@@ -45,12 +55,16 @@ def events_handler(front: Front) -> ASGIRouteHandler:
     async def events(scope: Scope, receive: Receive, send: Send) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
         headers = dict(scope["headers"])
-        principal = front.identify(None, None, None)
-        keys = _objects(front, principal, query.get("object", []))
+        authorization = headers.get(b"authorization")
+        principal = await identified(
+            front, None if authorization is None else authorization.decode("latin-1")
+        )
+        keys = _objects(query.get("object", []))
+        await front.check_registering(principal, keys)
         last = headers.get(b"last-event-id", b"").decode("latin-1")
         stream = EventStream(keys, parse_id(last, len(keys)))
         unread = [Registered(key, NO_VERSION, NO_EPOCH) for key in keys]
-        front.step(Watching(stream, secrets.token_bytes(16), unread))
+        front.step(Watching(stream, secrets.token_bytes(16), unread, principal))
         try:
             await _serve(front, principal, stream, receive, send)
         finally:
@@ -59,14 +73,12 @@ def events_handler(front: Front) -> ASGIRouteHandler:
     return events
 
 
-def _objects(front: Front, principal: Principal, wanted: Sequence[str]) -> list[Key]:
+def _objects(wanted: Sequence[str]) -> list[Key]:
     if not 1 <= len(wanted) <= MAX_OBJECTS:
         raise BadInput(f"name 1 to {MAX_OBJECTS} objects: /v1/events?object=app/name&object=…")
     keys = [parse_key(text).key for text in wanted]
     if len(set(keys)) < len(keys):
         raise BadInput("an object is named twice")
-    if not all(front.may_register(principal, key) for key in keys):
-        raise Unauthorised("these objects are not all allowed")
     return keys
 
 

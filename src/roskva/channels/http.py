@@ -17,7 +17,8 @@ from litestar.types import ControllerRouterHandler
 from msgspec import UNSET, UnsetType
 
 from roskva import __version__
-from roskva.channels.base import Front, Principal
+from roskva.channels.base import Front
+from roskva.channels.bearer import NotIdentified, identified
 from roskva.channels.events import events_handler
 from roskva.errors import (
     BadInput,
@@ -26,9 +27,10 @@ from roskva.errors import (
     RoskvaError,
     TokenRejected,
     TooLarge,
+    Unauthorised,
     Unavailable,
 )
-from roskva.model import NO_VERSION, ObjectId, Update
+from roskva.model import NO_VERSION, ObjectId, Principal, Update
 
 _STATUS: Final[tuple[tuple[type[RoskvaError], int], ...]] = (
     (TooLarge, 413),
@@ -103,6 +105,7 @@ def http_app(front: Front, status: Status, max_body_bytes: int) -> Litestar:
         ),
         exception_handlers={
             RoskvaError: lambda _, error: _refusal(error),
+            NotIdentified: lambda _, error: _who_are_you(error),
             HTTPException: lambda _, error: _http_refusal(error),
         },
         request_max_body_size=max_body_bytes,
@@ -116,7 +119,7 @@ def _handlers(front: Front, node_status: Status) -> list[ControllerRouterHandler
         request: Request[Any, Any, Any], data: NewUpdate | list[NewUpdate]
     ) -> Response[Outcomes]:
         updates = data if isinstance(data, list) else [data]
-        outcomes = await _publish(front, _principal(front, request), updates)
+        outcomes = await _publish(front, await _principal(front, request), updates)
         results = [
             Outcome(error=_failure(outcome))
             if isinstance(outcome, RoskvaError)
@@ -133,15 +136,18 @@ def _handlers(front: Front, node_status: Status) -> list[ControllerRouterHandler
 
     @post("/v1/reset", status_code=200, summary="Forget an object's version")
     async def reset(request: Request[Any, Any, Any], data: Object) -> dict[str, str]:
-        await front.reset(_principal(front, request), ObjectId(data.app, data.name).key)
+        principal = await _principal(front, request)
+        await front.reset(principal, ObjectId(data.app, data.name).key)
         return {}
 
     @get("/v1/objects/{app:str}/{name:path}", summary="What an object stands at")
     async def read(
-        app: str, name: str = Parameter(description="May hold any number of '/'.")
+        request: Request[Any, Any, Any],
+        app: str,
+        name: str = Parameter(description="May hold any number of '/'."),
     ) -> ObjectState:
         object = ObjectId(app, name.removeprefix("/"))
-        told = await front.read(object.key)
+        told = await front.read(await _principal(front, request), object.key)
         version = None if told.version is None else str(told.version)
         payload = UNSET if told.payload is None else told.payload
         return ObjectState(object.app, object.name, version, str(told.epoch), payload)
@@ -163,8 +169,8 @@ def _handlers(front: Front, node_status: Status) -> list[ControllerRouterHandler
     return [publish, reset, read, status, healthz, readyz]
 
 
-def _principal(front: Front, request: Request[Any, Any, Any]) -> Principal:
-    return front.identify(None, None, None)
+async def _principal(front: Front, request: Request[Any, Any, Any]) -> Principal:
+    return await identified(front, request.headers.get("authorization"))
 
 
 async def _publish(
@@ -223,6 +229,11 @@ def _headers(error: RoskvaError) -> dict[str, str]:
 
 def _refusal(error: RoskvaError) -> Response[Refusal]:
     return Response(Refusal(_failure(error)), status_code=status_of(error), headers=_headers(error))
+
+
+def _who_are_you(error: NotIdentified) -> Response[Refusal]:
+    failure = Failure(Unauthorised.code, str(error), False)
+    return Response(Refusal(failure), status_code=401, headers={"WWW-Authenticate": "Bearer"})
 
 
 def _http_refusal(error: HTTPException) -> Response[Refusal]:

@@ -6,6 +6,7 @@ straight to its transport.
 
 import asyncio
 import secrets
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
@@ -17,14 +18,15 @@ from websockets.typing import Subprotocol
 from roskva.channels.base import (
     HIGH_WATER_BYTES,
     LOW_WATER_BYTES,
-    NOBODY,
     Connection,
     Frame,
     Front,
 )
+from roskva.channels.bearer import credential_of
 from roskva.channels.websocket_frames import FrameReader, Opcode, close_frame, frame
 from roskva.core.effects import Closed, Drained, Lagging, Opened
-from roskva.errors import BadMessage, RoskvaError, TooLarge, WrongProtocol
+from roskva.errors import BadMessage, RoskvaError, TooLarge, Unauthorised, WrongProtocol
+from roskva.model import NOBODY, Principal
 from roskva.wire.codec import Format, decode_from_client, encode
 from roskva.wire.messages import PROTOCOL, Failure, Hello, ServerMessage
 
@@ -55,6 +57,13 @@ def _as_json(message: ServerMessage) -> bytes:
     return frame(Opcode.TEXT, encode(message, "json"))
 
 
+def _registering(principal: Principal) -> Principal:
+    """There is nothing to be done here with a key that only publishes."""
+    if principal.key:
+        raise Unauthorised("a publish key is for publishing: clients show a JWT")
+    return principal
+
+
 class WebSockets:
     """All WebSocket connections of a node. `connection` is what uvicorn makes them with."""
 
@@ -79,13 +88,14 @@ class WebSocket(asyncio.Protocol, Connection):
     __slots__ = (
         "_bad",
         "_closing",
+        "_credential",
         "_encode",
         "_format",
         "_front",
         "_handshake",
         "_heard",
+        "_identifying",
         "_lagging",
-        "_principal",
         "_reader",
         "_server_state",
         "_sockets",
@@ -102,7 +112,9 @@ class WebSocket(asyncio.Protocol, Connection):
         self._reader = FrameReader(sockets.max_bytes)
         self._format: Format = "msgpack"
         self._encode = _packed
-        self._principal = NOBODY
+        self._credential: str | None = None
+        """Of the handshake; a hello may bring another."""
+        self._identifying = False
         self._heard = True
         self._lagging = False
         self._closing = False
@@ -183,6 +195,7 @@ class WebSocket(asyncio.Protocol, Connection):
             response = handshake.reject(503, "too many connections: come back later\n")
             response.headers["Retry-After"] = "10"
         else:
+            self._credential = credential_of(request.headers.get("Authorization"))
             response = handshake.accept(request)
             if response.status_code == 101 and handshake.subprotocol is None:
                 wanted = " or ".join(_SUBPROTOCOLS)
@@ -215,12 +228,37 @@ class WebSocket(asyncio.Protocol, Connection):
     def _message(self, payload: bytes) -> None:
         try:
             message = decode_from_client(payload, self._format)
+            principal = NOBODY
             if type(message) is Hello and message.app is not None:
-                self._principal = self._front.identify(message.app, None, None)
+                found = self._identify(message.app, message)
+                if found is None:
+                    return
+                principal = found
         except RoskvaError as error:
             self._refuse(error)
             return
-        self._front.received(self, self._principal, message)
+        self._front.received(self, principal, message)
+
+    def _identify(self, app: str, hello: Hello) -> Principal | None:
+        """None: when it is known who it is, it goes on from there."""
+        if self._identifying:
+            raise BadMessage("a second hello before the first was answered")
+        found = self._front.identify(app, hello.credential or self._credential)
+        if isinstance(found, Principal):
+            return _registering(found)
+        self._identifying = True
+        self._front.run(self._identify_later(found, hello))
+        return None
+
+    async def _identify_later(self, found: Coroutine[Any, Any, Principal], hello: Hello) -> None:
+        try:
+            principal = _registering(await found)
+        except RoskvaError as error:
+            self._refuse(error)
+        else:
+            self._front.received(self, principal, hello)
+        finally:
+            self._identifying = False
 
     def _refuse(self, error: RoskvaError) -> None:
         """Drop the message and say so; nothing else has happened."""

@@ -17,8 +17,9 @@ def is_loopback(host: str) -> bool:
 
 
 def has_keys(config: Config) -> bool:
-    """Whether somebody has to show who they are."""
-    return False
+    """Whether somebody has to show who they are; then nothing is allowed that is not granted."""
+    apps = (config.defaults, *config.apps.values())
+    return any(app.jwks is not None or app.publish_keys for app in apps)
 
 
 def open_to_this_machine(config: Config) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from roskva.config.access import check_access
 from roskva.config.kinds import Conflict
 from roskva.config.sections import (
     NAMED,
@@ -76,7 +77,9 @@ def load(
     if problems:
         raise BadConfig("\n".join(problems))
     try:
-        return _built(values)
+        config = _built(values)
+        check_access(config)
+        return config
     except Conflict as conflict:
         raise BadConfig(f"{_origin_of(conflict, given)}: {conflict}") from None
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from roskva.config.apps import AppConfig
 from roskva.config.kinds import Conflict, Port, check_networks, check_origins
 from roskva.config.transport import AdminConfig, TlsConfig
-from roskva.model import MAX_PAYLOAD_BYTES
 from roskva.wire.messages import MAX_FRAME_BYTES
 
 OFF: Final = "off"
@@ -99,6 +99,15 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             "and acked, for `roskva job latency`. Not set: none."
         ),
     ] = None
+    token_hours: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=24 * 366,
+            description="How long a client may stay away and come back by the token that it was "
+            "granted, without another JWT.",
+        ),
+    ] = 90 * 24
 
     def __post_init__(self) -> None:
         check_networks(self.behind_proxy)
@@ -115,29 +124,6 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.shards} or less",
                 "node.matchers",
             )
-
-
-class AppConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How apps behave. What the table of an app does not set is taken from `[defaults]`."""
-
-    versions: Annotated[
-        Literal["app", "assigned"],
-        Meta(
-            description="Who numbers the versions: the publisher, or Roskva. With assigned "
-            "versions an MQTT message is a payload, and otherwise the version in digits."
-        ),
-    ] = "app"
-    max_payload_bytes: Annotated[
-        int,
-        Meta(ge=0, le=16 * MAX_PAYLOAD_BYTES, description="The largest payload of an update."),
-    ] = MAX_PAYLOAD_BYTES
-    fast_path: Annotated[
-        bool,
-        Meta(
-            description="Tell clients as soon as an update is durable. Without it they are told "
-            "when the feed is next read, which is later."
-        ),
-    ] = True
 
 
 class FeedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -387,7 +373,8 @@ def settings(section: type[msgspec.Struct]) -> list[Setting]:
         may_be_off = optional and field.default is not None
         expected = _expected(field.type.type) + (f' or "{OFF}"' if may_be_off else "")
         description = field.type.extra_json_schema["description"]
-        found.append(Setting(field.name, field.default, description, expected, may_be_off))
+        default = [] if field.default_factory is list else field.default
+        found.append(Setting(field.name, default, description, expected, may_be_off))
     return found
 
 
@@ -409,4 +396,8 @@ def _expected(kind: msgspec.inspect.Type) -> str:
             return "a list of texts in quotes"
         case msgspec.inspect.DictType():
             return "a table of its own"
+        case msgspec.inspect.ListType():
+            return "a list of text in quotes"
+        case msgspec.inspect.DateTimeType():
+            return "a date and time with its zone, as 2026-01-31T12:00:00Z"
     return "text in quotes"

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from roskva.model import NO_EPOCH, NO_VERSION, Key, Update
+from roskva.core.standing import Standing
+from roskva.core.token import TokenKeys
+from roskva.model import NO_EPOCH, NO_VERSION, NOBODY, Key, Principal, Update
 from roskva.wire.links import FromShard, Registered, ToShard
 from roskva.wire.messages import ClientMessage, FromClient, Hello, ServerMessage
 
@@ -216,6 +218,7 @@ class Attached(msgspec.Struct, frozen=True):
     application: str
     resume: bool = True
     keep: bool = True
+    principal: Principal = NOBODY
 
 
 class Watching(msgspec.Struct, frozen=True):
@@ -227,10 +230,25 @@ class Watching(msgspec.Struct, frozen=True):
     conn: Handle
     client: bytes
     registered: Sequence[Registered]
+    principal: Principal = NOBODY
 
 
 class Recheck(msgspec.Struct, frozen=True):
     """Learn from the shards anew what everything stands at, and tell every session what is due."""
+
+
+class Reloaded(msgspec.Struct, frozen=True):
+    """Other keys, or another standing, from now on: whoever does not hold any more has to go."""
+
+    keys: TokenKeys
+    standing: Standing
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """This registration is not allowed any more."""
+
+    conn: Handle
+    object: Key
 
 
 class Dismissed(msgspec.Struct, frozen=True):
@@ -245,6 +263,10 @@ class Received(msgspec.Struct, frozen=True):
     message: FromClient
     denied: "frozenset[Key]" = frozenset()
     """Objects of this message's operations that the app does not allow."""
+    undecided: "frozenset[Key]" = frozenset()
+    """Those of which it could not be asked: they may be tried again."""
+    principal: Principal = NOBODY
+    """Of a hello that names an app."""
 
 
 class Acked(msgspec.Struct, frozen=True, gc=False):
@@ -445,6 +467,8 @@ Event = (
     | Attached
     | Watching
     | Recheck
+    | Reloaded
+    | Withdrawn
     | Dismissed
     | Received
     | Acked

@@ -21,6 +21,7 @@ Long work is cut into slices: `next_deadline` is 0 while some is left.
 """
 
 from collections import deque
+from hashlib import sha256
 from itertools import islice
 from typing import Final
 
@@ -47,27 +48,31 @@ from roskva.core.effects import (
     Opened,
     Received,
     Recheck,
+    Reloaded,
     Send,
     SendLink,
     Tick,
     Watching,
+    Withdrawn,
 )
 from roskva.core.freshness import NEVER, Due, due
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
 from roskva.core.saving import Saving
 from roskva.core.session import Phase, Session
+from roskva.core.standing import Standing
 from roskva.core.telling import TURN, Telling
 from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
 from roskva.errors import (
     Fenced,
     LimitExceeded,
     Overloaded,
+    RoskvaError,
     TokenRejected,
     Unauthorised,
     Unavailable,
 )
-from roskva.model import NO_VERSION, Key, shard_of
+from roskva.model import NO_VERSION, Key, Principal, shard_of
 from roskva.wire.links import (
     CloseSession,
     Pong,
@@ -98,6 +103,7 @@ _BY_DIGEST: Final = 0
 COUNTERS: Final = (
     *("broadcasts", "notified", "acks", "stale_acks", "forged_acks", "suppressed", "lagged"),
     *("syncs", "turned_away", "rejected_tokens", "fenced", "stale_messages", "expired"),
+    *("revoked", "refreshed_tokens"),
 )
 
 
@@ -125,6 +131,7 @@ class Registrar:
     def __init__(self, config: RegistrarConfig, keys: TokenKeys, wall_us: int, now: float) -> None:
         self.config = config
         self.keys = keys
+        self.standing = Standing()
         self.wall_s = wall_us / 1e6 - now
         self.now = now
         self.conns: dict[Handle, Session] = {}
@@ -193,6 +200,7 @@ class Registrar:
                 session = self._accept(event.conn, b"")
                 session.paced = True
                 session.resume, session.keep = event.resume, event.keep
+                session.principal = event.principal
                 self._open(session, event.client, event.application)
             case Watching():
                 self._watch(event)
@@ -204,10 +212,14 @@ class Registrar:
                 self.telling.drained(self.conns[conn])
             case Dismissed(conn=conn) if conn in self.conns:
                 self._dismiss(self.conns[conn], event.not_before_ms)
-            case Lagging() | Drained() | Dismissed():
+            case Withdrawn(conn=conn) if conn in self.conns:
+                self._withdraw(self.conns[conn], event.object)
+            case Lagging() | Drained() | Dismissed() | Withdrawn():
                 pass
             case Recheck():
                 self.outbox.emit(*self.interests.ask_again())
+            case Reloaded():
+                self._reload(event)
             case LinkUp(link=int() as shard):
                 self._link_up(shard)
             case LinkDown(link=int() as shard):
@@ -225,12 +237,13 @@ class Registrar:
     def _watch(self, event: Watching) -> None:
         session = self._accept(event.conn, b"")
         session.client, session.keep, session.phase = event.client, False, Phase.OPEN
+        session.principal = event.principal
         for cell in event.registered:
             session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
         self.outbox.emit(*self.interests.messages())
         self.telling.walk(session)
 
-    def _hello(self, session: Session, hello: Hello) -> None:
+    def _hello(self, session: Session, hello: Hello, principal: Principal) -> None:
         if session.phase is not Phase.GREETING:
             return
         if not self.handshakes.take(self.now):
@@ -240,13 +253,28 @@ class Registrar:
         if hello.token is not None:
             claims = self.keys.open(hello.token, int(self.wall_s + self.now))
             if claims is None or claims.cell != self.config.cell:
-                self.counters["rejected_tokens"] += 1
-                self.outbox.to(session).error = Failure(TokenRejected.code, "shake hands again")
+                self._reject(session)
                 return
             app, client = claims.app, claims.client
-        session.app = app or ""
+            principal = Principal(claims.principal, claims.app or None, claims.issued_at)
+        if not self.standing.holds(principal):
+            self._reject(session)
+            return
+        session.app, session.principal = app or "", principal
         session.nonce = hello.nonce
         self._open(session, client, hello.application)
+
+    def _reject(self, session: Session) -> None:
+        self.counters["rejected_tokens"] += 1
+        self.outbox.to(session).error = Failure(TokenRejected.code, "shake hands again")
+
+    def _reload(self, event: Reloaded) -> None:
+        self.keys, self.standing = event.keys, event.standing
+        for session in self.conns.values():
+            if session.phase is not Phase.GREETING and not self.standing.holds(session.principal):
+                self.counters["revoked"] += 1
+                self._reject(session)
+                self.outbox.to(session).close = True
 
     def _turn_away(self, session: Session) -> None:
         """Each one turned away is given a slot of its own to come back in."""
@@ -294,12 +322,31 @@ class Registrar:
         out.digest = True
         out.config = Config(max(1, int(self.config.heartbeat * 1000)))
         if session.nonce is not None:
-            expires_at = int(self.wall_s + self.now + self.config.token_lifetime)
-            claims = Claims(session.app, session.client, "", self.config.cell, expires_at)
-            token = self.keys.seal(claims, session.bits[16 : 16 + NONCE_BYTES])
-            out.grant = Grant(session.client, token, session.nonce)
-        session.bits, session.nonce = b"", None
+            session.bits = session.bits[16:]
+            out.grant = Grant(session.client, self._token(session, session.bits), session.nonce)
+        session.nonce = None
         self.telling.walk(session)
+
+    def _token(self, session: Session, bits: bytes) -> bytes:
+        lifetime, principal = self.config.token_lifetime, session.principal
+        session.refresh_at = self.now + lifetime / 2
+        claims = Claims(
+            session.app,
+            session.client,
+            principal.name,
+            self.config.cell,
+            int(self.wall_s + self.now + lifetime),
+            principal.issued_at,
+        )
+        return self.keys.seal(claims, bits[:NONCE_BYTES])
+
+    def _refresh(self, session: Session) -> None:
+        """A client that stays longer than its token lasts has another by then. The bits are used
+        but once: each time, others are made of them."""
+        self.counters["refreshed_tokens"] += 1
+        session.bits = sha256(session.bits).digest()[:NONCE_BYTES]
+        out = self.outbox.to(session)
+        out.grant = Grant(session.client, self._token(session, session.bits))
 
     def _fence(self, client: bytes, number: int, code: str) -> None:
         session = self.sessions.get((client, number))
@@ -339,7 +386,7 @@ class Registrar:
         session.heard_at = self.now
         message = event.message
         if type(message) is Hello:
-            self._hello(session, message)
+            self._hello(session, message, event.principal)
             return
         assert type(message) is ClientMessage
         if message.session != session.number or session.phase is not Phase.OPEN:
@@ -357,7 +404,7 @@ class Registrar:
                 self.outbox.to(session)  # it may take a while: say at least that we are here
             if message.number > session.seen:
                 session.seen = message.number
-                self._operate(session, message, event.denied)
+                self._operate(session, message, event)
         elif not message.acks:
             self.outbox.to(session).digest = True
         digest = message.digest
@@ -394,16 +441,13 @@ class Registrar:
             if version == NO_VERSION and due(new, known) is Due.VERSION:
                 self.telling.tell_one(session, watched)
 
-    def _operate(self, session: Session, message: ClientMessage, denied: frozenset[Key]) -> None:
+    def _operate(self, session: Session, message: ClientMessage, event: Received) -> None:
         changed: list[Key] = []
         unconfirmed = session.unconfirmed = session.unconfirmed or {}
         for operation in message.operations:
             key, version = operation.object, operation.version
             if operation.register:
-                refusal = self._refusal(session, key, denied)
-                if refusal is not None:
-                    status = Status(key, False, message.number, refusal)
-                    self.outbox.to(session).statuses.append(status)
+                if self._refused(session, key, event, message.number):
                     continue
                 touched = self._register(session, key, version)
             else:
@@ -414,7 +458,7 @@ class Registrar:
         if message.syncs:
             session.sync_asked_at = None
             self.counters["syncs"] += 1
-            synced = self._sync(session, message, denied)
+            synced = self._sync(session, message, event)
             for key in synced:
                 if key in session.registered:
                     unconfirmed[key] = (_BY_DIGEST, False)
@@ -426,12 +470,22 @@ class Registrar:
         for key in list(unconfirmed):
             self._confirm(session, key)
 
-    def _refusal(self, session: Session, key: Key, denied: frozenset[Key]) -> str | None:
-        if key in denied or (session.app and not key.startswith(session.app + "/")):
-            return Unauthorised.code
+    def _refused(self, session: Session, key: Key, event: Received, number: int) -> bool:
+        error = self._refusal(session, key, event)
+        if error is None:
+            return False
+        status = Status(key, False, number, error.code, error.retriable)
+        self.outbox.to(session).statuses.append(status)
+        return True
+
+    def _refusal(self, session: Session, key: Key, event: Received) -> type[RoskvaError] | None:
+        if key in event.denied or (session.app and not key.startswith(session.app + "/")):
+            return Unauthorised
+        if key in event.undecided:
+            return Unavailable
         limit = self.config.max_registrations
         if len(session.registered) >= limit and key not in session.registered:
-            return LimitExceeded.code
+            return LimitExceeded
         return None
 
     def _register(self, session: Session, key: Key, version: int | None) -> bool:
@@ -455,7 +509,15 @@ class Registrar:
         self.interests.release(watched)
         return True
 
-    def _sync(self, session: Session, message: ClientMessage, denied: frozenset[Key]) -> list[Key]:
+    def _withdraw(self, session: Session, key: Key) -> None:
+        if self._unregister(session, key):
+            if session.unconfirmed is not None:
+                session.unconfirmed.pop(key, None)
+            status = Status(key, False, session.seen, Unauthorised.code)
+            self.outbox.to(session).statuses.append(status)
+            self.saving.save(session, [key])
+
+    def _sync(self, session: Session, message: ClientMessage, event: Received) -> list[Key]:
         wanted = {(len(s.prefix), int.from_bytes(s.prefix)): s.objects for s in message.syncs}
         lengths = {length for length, _ in wanted}
         keep = {key for objects in wanted.values() for key in objects}
@@ -467,11 +529,9 @@ class Registrar:
                 changed.append(key)
         for objects in wanted.values():
             for key in objects:
-                refusal = self._refusal(session, key, denied)
-                if refusal is not None:
-                    status = Status(key, False, message.number, refusal)
-                    self.outbox.to(session).statuses.append(status)
-                elif self._register(session, key, None):
+                if self._refused(session, key, event, message.number):
+                    continue
+                if self._register(session, key, None):
                     changed.append(key)
         return changed
 
@@ -600,6 +660,8 @@ class Registrar:
             return
         if session.phase is Phase.OPEN:
             self.saving.save_again(session)
+            if session.refresh_at is not None and self.now >= session.refresh_at:
+                self._refresh(session)
             if not session.lagging:  # else it is scanned when it has drained
                 self.telling.walk(session)
         self._visit_later(session, self.config.scan_interval)

@@ -9,7 +9,7 @@ from enum import Enum
 from roskva.core.digest import MASK
 from roskva.core.effects import Handle
 from roskva.core.freshness import Acked, Known
-from roskva.model import NO_VERSION, Key
+from roskva.model import NO_VERSION, NOBODY, Key
 
 
 class Phase(Enum):
@@ -62,6 +62,8 @@ class Session:
         "owner",
         "paced",
         "phase",
+        "principal",
+        "refresh_at",
         "registered",
         "resume",
         "seen",
@@ -76,11 +78,12 @@ class Session:
     def __init__(self, conn: Handle, bits: bytes, now: float) -> None:
         self.conn = conn
         self.bits = bits
-        """Random, for the client id and the token; spent at the handshake."""
+        """Random: 16 bytes for the client id, the rest for its tokens."""
         self.phase = Phase.GREETING
         self.client = b""
         self.app = ""
         """Whose objects it may name; empty where the channel looks after that."""
+        self.principal = NOBODY
         self.application = ""
         self.number = 0
         self.owner = 0
@@ -92,6 +95,8 @@ class Session:
         """Its registrations are in a row, and outlive it."""
         self.nonce: bytes | None = None
         """Of the hello to be answered; None where the channel identified the client."""
+        self.refresh_at: float | None = None
+        """When its token is to be replaced; None where it has none."""
         self.heard_at = now
         self.registered: dict[Key, Acked] = {}
         self.hash_sum = 0

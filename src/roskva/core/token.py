@@ -1,8 +1,9 @@
 """Tokens: how a client proves who it is without the server remembering it.
 
-A token is `{app, client, principal, cell, expiry}`, sealed (AES-GCM) under a key named by its
-first byte, so that keys can be rotated. A token that was tampered with, is of another key or has
-expired looks the same from outside: it is rejected, and the client shakes hands again.
+A token is `{app, client, principal, cell, expiry, issue}`, sealed (AES-GCM) under a key named by
+its first byte, so that keys can be rotated. A token that was tampered with, is of another key, has
+expired or was revoked looks the same from outside: it is rejected, and the client shakes hands
+again.
 """
 
 import msgspec
@@ -19,6 +20,8 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
     cell: str
     expires_at: int
     """Wall-clock seconds."""
+    issued_at: int = 0
+    """Likewise, of the credential that the first of these tokens was granted for: `standing.py`."""
 
 
 _claims = msgspec.msgpack.Decoder(Claims)

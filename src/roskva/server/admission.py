@@ -6,7 +6,6 @@ import time
 
 import msgspec
 
-from roskva.channels.base import Principal
 from roskva.config import Config
 from roskva.errors import BadInput, BadMessage, RoskvaError, TooLarge, Unauthorised
 from roskva.model import (
@@ -14,11 +13,12 @@ from roskva.model import (
     MAX_VERSION,
     NO_VERSION,
     Key,
+    Principal,
     Update,
     parse_key,
     reset_mark,
 )
-from roskva.server.auth import Authority
+from roskva.server.access.base import Authority
 
 
 class Admission:

@@ -1,6 +1,7 @@
 """The registrar at work: between the channels, where clients are, and the ports to the shards."""
 
 import asyncio
+import logging
 import resource
 import secrets
 import time
@@ -8,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from roskva.channels.base import Connection, Frame, Principal
+from roskva.channels.base import Connection, Frame
 from roskva.config import Config
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
@@ -24,24 +25,27 @@ from roskva.core.effects import (
     LinkUp,
     Received,
     Recheck,
+    Reloaded,
     Send,
     SendLink,
     Watching,
 )
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.token import TokenKeys
-from roskva.errors import RoskvaError, Unavailable
-from roskva.model import NO_EPOCH, NO_VERSION, Key, Update, parse_key, shard_of
+from roskva.errors import RoskvaError, Unauthorised, Unavailable
+from roskva.model import NO_EPOCH, NO_VERSION, Key, Principal, Update, parse_key, shard_of
+from roskva.server.access.base import Authority, Later, Verdict
 from roskva.server.admission import Admission
-from roskva.server.auth import Authority
 from roskva.server.fanout import Fanout
+from roskva.server.guarding import Guard
 from roskva.server.ports import Port
+from roskva.server.registering import Registering
 from roskva.server.stepper import Stepper
 from roskva.wire.links import FromShard, Registered
 from roskva.wire.messages import ClientMessage, FromClient, Notification, ServerMessage
 
+_log = logging.getLogger(__name__)
 _READ_TIMEOUT_S: Final = 5.0
-_NOTHING_DENIED: Final[frozenset[Key]] = frozenset()
 
 
 class NodeFront:
@@ -63,6 +67,7 @@ class NodeFront:
                 shards=shards,
                 handshakes=Rate(limits.handshakes_per_second, 1000),
                 max_registrations=limits.max_registrations,
+                token_lifetime=config.node.token_hours * 3600.0,
             ),
             keys,
             time.time_ns() // 1000,
@@ -79,6 +84,11 @@ class NodeFront:
         self._admission = Admission(config, authority)
         self._fanout = Fanout(broken)
         self._stepper = Stepper(self.core, self._carry_out, self.core.next_deadline, broken)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._registering = Registering(self.core, authority, self.step, self.run)
+        self._guard = Guard(self.core, authority, self.step, self.run)
+        self._guarded = bool(authority.guarded)
+        self.step(Reloaded(keys, authority.standing))
 
     @property
     def full(self) -> bool:
@@ -94,22 +104,31 @@ class NodeFront:
         self._stepper.step(event)
 
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
-        denied = _NOTHING_DENIED
         if type(message) is ClientMessage and (message.operations or message.syncs):
-            denied = self._denied(principal, message)
-        self._stepper.step(Received(conn, message, denied))
+            self._registering.received(conn, message)
+        else:
+            self._stepper.step(Received(conn, message, principal=principal))
 
-    def _denied(self, principal: Principal, message: ClientMessage) -> frozenset[Key]:
-        wanted = {operation.object for operation in message.operations if operation.register}
-        wanted.update(key for sync in message.syncs for key in sync.objects)
-        may = self._authority.may_register
-        return frozenset(key for key in wanted if not may(principal, key))
+    def identify(self, app: str | None, credential: str | None) -> Principal | Later[Principal]:
+        return self._authority.identify(app, credential)
 
-    def identify(self, app: str | None, user: str | None, secret: bytes | None) -> Principal:
-        return self._authority.identify(app, user, secret)
+    async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
+        found = self._authority.may_register(principal, keys)
+        verdict = found if isinstance(found, Verdict) else await found
+        if verdict.denied:
+            raise Unauthorised("these objects are not all allowed")
+        if verdict.undecided:
+            raise Unavailable("the app's backend cannot be asked: try again later")
 
-    def may_register(self, principal: Principal, key: Key) -> bool:
-        return self._authority.may_register(principal, key)
+    def run(self, work: Later[None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            _log.error("what ran in the background failed", exc_info=error)
 
     def assigns_versions(self, app: str) -> bool:
         return self._config.app(app).versions == "assigned"
@@ -144,12 +163,13 @@ class NodeFront:
     async def reset(self, principal: Principal, key: Key) -> None:
         await self.ports[self._shard_of(key)].publish([self._admission.reset(principal, key)])
 
-    async def read(self, key: Key) -> Notification:
+    async def read(self, principal: Principal, key: Key) -> Notification:
         """What an object stands at, as a client that registers now would be told."""
         parse_key(key)
+        await self.check_registering(principal, [key])
         reader = _OneReader()
         unread = Registered(key, NO_VERSION, NO_EPOCH)
-        self.step(Watching(reader, secrets.token_bytes(16), [unread]))
+        self.step(Watching(reader, secrets.token_bytes(16), [unread], principal))
         try:
             return await asyncio.wait_for(reader.answer, _READ_TIMEOUT_S)
         except TimeoutError:
@@ -178,11 +198,13 @@ class NodeFront:
     def _carry_out(self, effect: Effect) -> None:
         kind = type(effect)
         if kind is Broadcast:
+            if self._guarded:
+                effect = self._guard.broadcast(effect)  # type: ignore[arg-type]
             self._fanout.broadcast(effect)  # type: ignore[arg-type]
             return
         match effect:
             case Send(conn=Connection() as conn, message=message):
-                conn.send(message)
+                conn.send(self._guard.send(effect) if self._guarded else message)
             case SendLink(link=int() as shard, message=message):
                 self.ports[shard].send(message)  # type: ignore[arg-type]
             case Close(conn=Connection() as conn):
@@ -199,6 +221,14 @@ class NodeFront:
         """The clients with a session here."""
         return [session.client for session in self.core.sessions.values()]
 
+    def reload(self, config: Config, authority: Authority, keys: TokenKeys) -> None:
+        """Sessions that do not hold any more are closed."""
+        self._config, self._authority = config, authority
+        self._admission = Admission(config, authority)
+        self._registering.authority = self._guard.authority = authority
+        self._guarded = bool(authority.guarded)
+        self.step(Reloaded(keys, authority.standing))
+
     def recheck(self) -> None:
         self._stepper.step(Recheck())
 
@@ -206,6 +236,8 @@ class NodeFront:
         """Send everybody away; their acks are on their way to the rows when this returns."""
         for conn in list(self.core.conns):
             self.step(Dismissed(conn, not_before_ms()))
+        for task in self._tasks:
+            task.cancel()
 
 
 class _OneReader(Connection):

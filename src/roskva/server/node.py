@@ -29,10 +29,11 @@ from roskva.links.asking import ask
 from roskva.links.framing import Framed
 from roskva.links.running import Process
 from roskva.model import Key
-from roskva.server.auth import AllowAll
+from roskva.server.access.access import Access
 from roskva.server.directory import DataDirectory
 from roskva.server.front import NodeFront
 from roskva.server.http_port import BACKLOG, HttpPort, tls_options
+from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
 from roskva.server.ports import LocalPort, Port, SocketPort
 from roskva.server.reload import Reloads
@@ -97,6 +98,8 @@ class Node:
         self._keys = keys
         self._listeners = listeners
         self.reloads = reloads
+        self._access = Access(config)
+        reloads.add("the settings of apps", self._reload)
         self._shards: dict[int, Shard] = {}
         self._front: NodeFront | None = None
         self._trace: Trace | None = None
@@ -171,7 +174,8 @@ class Node:
     async def _open_front(self, listeners: Listeners) -> list["asyncio.Task[None]"]:
         shards = self._data.meta.shards
         kind = NodeFront if self._trace is None else TracedFront
-        front = kind(self.role.name, shards, self._config, AllowAll(), self._keys, self._break)
+        authority = self._access.authority
+        front = kind(self.role.name, shards, self._config, authority, self._keys, self._break)
         if self._trace is not None and isinstance(front, TracedFront):
             front.trace = self._trace
         self._front = front
@@ -180,6 +184,7 @@ class Node:
         sockets = WebSockets(front, limits.max_frame_bytes)
         tasks = [self._tasks.create_task(port.run()) for port in front.ports]
         tasks.append(self._tasks.create_task(sockets.ping(_PING_S)))
+        tasks.append(self._tasks.create_task(self._access.run()))
         tls = self._tls()
         app = http_app(front, self.status, limits.max_body_bytes)
         self._server = HttpPort(app, sockets.connection, tls, limits.handshake_seconds)
@@ -211,6 +216,15 @@ class Node:
             return LocalPort(self._shards[number], front)
         owner = next(process for process in self.role.processes if number in process.shards)
         return SocketPort(number, owner.socket, front)
+
+    def _reload(self, config: Config) -> None:
+        """What may change while a node runs, and the keys of tokens with it."""
+        keys = token_keys(self._data.path)
+        config = msgspec.structs.replace(self._config, defaults=config.defaults, apps=config.apps)
+        if self._front is not None:
+            self._front.reload(config, self._access.reload(config), keys)
+        self._config = config
+        _log.info("the settings of apps and the keys of tokens were read again")
 
     async def _stop_serving(self) -> None:
         """Acks first, then the sessions, each with a time to come back at."""

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from roskva.channels.base import Principal
 from roskva.core.effects import Acked, Broadcast, Effect, Event, Send, SendLink
 from roskva.feed.base import Committed
 from roskva.feed.commit import wall_clock_us
 from roskva.feed.trace import DIRECTORY, Trace
-from roskva.model import NO_VERSION, Update
+from roskva.model import NO_VERSION, Principal, Update
 from roskva.server.front import NodeFront
 from roskva.server.shard import Link, Shard
 from roskva.server.stepper import Stepper

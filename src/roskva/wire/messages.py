@@ -25,6 +25,8 @@ MAX_FRAME_BYTES: Final = 64 * 1024
 MAX_PARTS: Final = 4096
 """Operations, acks or notifications in one message; a frame holds fewer of any real length."""
 
+MAX_CREDENTIAL_CHARS: Final = 4096
+
 MAX_SUM: Final = 2**64 - 1
 """Of a digest. Beyond what msgspec can be told as a bound: `codec.py` checks it."""
 
@@ -83,6 +85,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello", omit_defaults=True):
     token: Token | None = None
     application: Annotated[str, Meta(max_length=64)] = ""
     """The application id: an update that names it as its source is not echoed to this client."""
+    credential: Annotated[str, Meta(max_length=MAX_CREDENTIAL_CHARS)] | None = None
+    """What a new client proves with that the app has let it in, where that is asked for."""
 
 
 class ClientMessage(msgspec.Struct, frozen=True, tag="client", omit_defaults=True):

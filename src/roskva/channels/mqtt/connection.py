@@ -10,11 +10,11 @@ too much that it asked for is unanswered.
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES, NOBODY, Connection, Frame
+from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES, Connection, Frame
 from roskva.channels.mqtt import codes, encode, greeting, properties
 from roskva.channels.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
 from roskva.channels.mqtt.decode import (
@@ -37,8 +37,8 @@ from roskva.channels.mqtt.limits import FOR_PUBLISHES, FOR_REQUESTS, FOR_SESSION
 from roskva.channels.mqtt.publishing import Publishing
 from roskva.channels.mqtt.requests import Requests
 from roskva.core.effects import Attached, Closed
-from roskva.errors import Fenced, Overloaded, Unavailable
-from roskva.model import MAX_SOURCE_BYTES
+from roskva.errors import Fenced, Overloaded, TokenRejected, Unavailable
+from roskva.model import MAX_SOURCE_BYTES, NOBODY, Principal
 from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage, Sync
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ _PUBACK: Final = codes.PUBACK << 4
 _CLOSING: Final = {
     None: Reason.KEEP_ALIVE_TIMEOUT,
     Fenced.code: Reason.SESSION_TAKEN_OVER,
+    TokenRejected.code: Reason.NOT_AUTHORISED,
     Overloaded.code: Reason.SERVER_BUSY,
     Unavailable.code: Reason.SERVER_UNAVAILABLE,
 }
@@ -295,6 +296,20 @@ class MqttConnection(asyncio.Protocol, Connection):
         self.version = connect.version
         self._phase = Phase.OPENING
         found = greeting.identify(connect, self.front)
+        if isinstance(found, Reason | Principal):
+            self._greeted(connect, found)
+        else:
+            self.hold(FOR_SESSION)
+            self.front.run(self._greet_later(connect, found))
+
+    async def _greet_later(
+        self, connect: Connect, found: Coroutine[Any, Any, greeting.Identified]
+    ) -> None:
+        identified = await found
+        if self._phase is Phase.OPENING:  # else it has gone meanwhile
+            self._greeted(connect, identified)
+
+    def _greeted(self, connect: Connect, found: greeting.Identified) -> None:
         if isinstance(found, Reason):
             self.mqtt.counters["refused"] += 1
             self.hang_up(found)
@@ -314,7 +329,7 @@ class MqttConnection(asyncio.Protocol, Connection):
         self.mqtt.client_is_back(self._row, terms.resume)
         self.hold(FOR_SESSION)
         application = terms.client if len(terms.client.encode()) <= MAX_SOURCE_BYTES else ""
-        self.front.step(Attached(self, self._row, application, terms.resume, terms.keep))
+        self.front.step(Attached(self, self._row, application, terms.resume, terms.keep, found))
 
     def _open(self, message: ServerMessage) -> None:
         """The session is granted; `message` is the first that names it."""

@@ -2,11 +2,12 @@
 
 import hashlib
 import secrets
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 import msgspec
 
-from roskva.channels.base import Front, Principal
+from roskva.channels.base import Front
 from roskva.channels.mqtt import properties
 from roskva.channels.mqtt.codes import V3, V5, Reason
 from roskva.channels.mqtt.decode import Connect
@@ -15,6 +16,7 @@ from roskva.channels.mqtt.properties import NONE, Properties, Value, number
 from roskva.channels.mqtt.publishing import reason_of, update_of
 from roskva.core.packets import MAX_ID
 from roskva.errors import Overloaded, RoskvaError, Unauthorised, Unavailable
+from roskva.model import Principal
 
 FOREVER: Final = 0xFFFFFFFF
 """A session expiry; any but 0 is taken for it."""
@@ -88,26 +90,47 @@ def connack_properties(connect: Connect, terms: Terms, limits: MqttLimits) -> Pr
     return said
 
 
-def identify(connect: Connect, front: Front) -> Principal | Reason:
-    """Who it is, or why it is not let in."""
+Identified = Principal | Reason
+"""Who it is, or why it is not let in."""
+
+
+def identify(connect: Connect, front: Front) -> Identified | Coroutine[Any, Any, Identified]:
+    """The user name is the app, if a credential alone does not say whose it is."""
     if properties.AUTHENTICATION_METHOD in connect.properties:
         return Reason.BAD_AUTHENTICATION_METHOD
     if not connect.client and connect.version == V3 and not connect.clean:
         return Reason.CLIENT_ID_NOT_VALID
     try:
-        principal = front.identify(None, connect.user, connect.password)
+        found = front.identify(connect.user or None, _credential(connect))
         if connect.will is not None and connect.version == V5:
             update_of(connect.will, front)  # to say at once what would be wrong with it
-    except Unauthorised:
+    except RoskvaError as error:
+        return _refusal(error, connect)
+    return found if isinstance(found, Principal) else _identify_later(found, connect)
+
+
+async def _identify_later(
+    found: Coroutine[Any, Any, Principal], connect: Connect
+) -> Principal | Reason:
+    try:
+        return await found
+    except RoskvaError as error:
+        return _refusal(error, connect)
+
+
+def _credential(connect: Connect) -> str | None:
+    return None if connect.password is None else connect.password.decode(errors="replace")
+
+
+def _refusal(error: RoskvaError, connect: Connect) -> Reason:
+    if isinstance(error, Unauthorised):
         anonymous = connect.user is None and connect.password is None
         return Reason.NOT_AUTHORISED if anonymous else Reason.BAD_USER_NAME_OR_PASSWORD
-    except Overloaded:
+    if isinstance(error, Overloaded):
         return Reason.SERVER_BUSY
-    except Unavailable:
+    if isinstance(error, Unavailable):
         return Reason.SERVER_UNAVAILABLE
-    except RoskvaError as error:
-        return reason_of(error)
-    return principal
+    return reason_of(error)
 
 
 def row_id(principal: Principal, client: str) -> bytes:

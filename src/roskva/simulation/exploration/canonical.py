@@ -97,6 +97,7 @@ def settle_registrar(core: Registrar, lags: bool) -> None:
         session.heard_at = NOW
         if session.dirty is not None:
             session.dirty = sorted(set(session.dirty))
+        session.refresh_at = None if session.refresh_at is None else MUCH_LATER
         if session.sync_asked_at is not None:
             session.sync_asked_at = NOW
     core.handshakes = RateLimit(NO_LIMIT)
@@ -146,7 +147,9 @@ def settle_rows(core: Rows) -> None:
     core.ids = max((*core.opening, *core.checking, *core.persisting), default=0)
 
 
-_SKIPPED: Final = frozenset(("config", "keys", "counters", "_effects", "outbox", "confirm"))
+_SKIPPED: Final = frozenset(
+    ("config", "keys", "standing", "counters", "_effects", "outbox", "confirm")
+)
 _SKIPPED_OF_REGISTRARS: Final = _SKIPPED | {"watched"}  # the same as those of its interests
 _SHARED: Final = (Interests, Saving)
 

@@ -1,0 +1,110 @@
+"""The authority of this process, as the settings have it now, and what it needs to stay so.
+
+Keys that were fetched, and what hooks have allowed, outlive a reload of the settings that does not
+concern them.
+"""
+
+import asyncio
+from datetime import datetime
+from typing import Final
+
+import httpx
+
+from roskva.config import AppConfig, Config, has_keys
+from roskva.config.access import key_digest
+from roskva.core.standing import Standing
+from roskva.server.access.authority import AppRules, KeyedAuthority
+from roskva.server.access.base import AllowAll, Authority
+from roskva.server.access.hook import Hook, HookSettings
+from roskva.server.access.jwks import Jwks
+from roskva.server.access.jwt import JwtVerifier
+from roskva.server.access.patterns import NamePatterns
+from roskva.server.access.publish_keys import PublishKeys
+
+_LOOK_S: Final = 1.0
+"""How often it is seen whether keys are due to be fetched again."""
+
+
+class Access:
+    def __init__(self, config: Config) -> None:
+        """`BadConfig` if a file that the settings name is not good."""
+        self._http = httpx.AsyncClient(follow_redirects=False)
+        self._jwks: dict[str, Jwks] = {}
+        self._hooks: dict[HookSettings, Hook] = {}
+        self.authority: Authority = self._built(config)
+
+    def reload(self, config: Config) -> Authority:
+        """`BadConfig` leaves everything as it was."""
+        for jwks in self._jwks.values():
+            if not jwks.remote:
+                jwks.read_again()
+        self.authority = self._built(config)
+        return self.authority
+
+    async def run(self) -> None:
+        """Until cancelled: keep fetched keys fresh."""
+        async with self._http:
+            while True:
+                for jwks in list(self._jwks.values()):
+                    if jwks.due():
+                        await jwks.ask()
+                await asyncio.sleep(_LOOK_S)
+
+    def _built(self, config: Config) -> Authority:
+        if not has_keys(config):
+            return AllowAll()
+        jwks = {app.jwks: self._jwks_at(app.jwks) for app in config.apps.values() if app.jwks}
+        hooks = {
+            settings: self._hooks.get(settings) or Hook(settings, self._http)
+            for name, app in config.apps.items()
+            if (settings := hook_settings(name, app)) is not None
+        }
+        apps = {name: _rules(name, app, jwks, hooks) for name, app in config.apps.items()}
+        verifiers = [rules.verifier for rules in apps.values() if rules.verifier is not None]
+        for found in jwks.values():
+            found.on_change([v.forget for v in verifiers if v.jwks is found])
+        self._jwks, self._hooks = jwks, hooks
+        keys = PublishKeys(
+            (name, key_digest(reference))
+            for name, app in config.apps.items()
+            for reference in app.publish_keys
+        )
+        guarded = frozenset(name for name, app in config.apps.items() if app.authorise_at_notify)
+        return KeyedAuthority(apps, keys, standing_of(config, keys), guarded)
+
+    def _jwks_at(self, place: str) -> Jwks:
+        return self._jwks.get(place) or Jwks(place, self._http)
+
+
+def _rules(
+    name: str, app: AppConfig, jwks: dict[str, Jwks], hooks: dict[HookSettings, Hook]
+) -> AppRules:
+    verifier = None
+    if app.jwks is not None:
+        verifier = JwtVerifier(name, app.audience or name, app.issuer, jwks[app.jwks])
+    settings = hook_settings(name, app)
+    hook = None if settings is None else hooks[settings]
+    return AppRules(verifier, NamePatterns(app.register), NamePatterns(app.publish), hook)
+
+
+def hook_settings(name: str, app: AppConfig) -> HookSettings | None:
+    if app.hook is None:
+        return None
+    return HookSettings(name, app.hook, app.hook_timeout_ms / 1000, app.hook_cache_seconds)
+
+
+def standing_of(config: Config, keys: PublishKeys) -> Standing:
+    return Standing(
+        keyed=True,
+        apps={n: _seconds(app.generation) for n, app in config.apps.items() if app.jwks},
+        principals={
+            name: {principal: _seconds(moment) for principal, moment in app.revoked.items()}
+            for name, app in config.apps.items()
+            if app.revoked
+        },
+        keys=keys.names(),
+    )
+
+
+def _seconds(moment: datetime | None) -> int:
+    return 0 if moment is None else int(moment.timestamp())
