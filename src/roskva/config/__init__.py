@@ -6,6 +6,7 @@ the flags of the command. Everything is checked at load; whoever runs with a `Co
 again.
 """
 
+from roskva.config.apps import AppConfig
 from roskva.config.exposure import exposed, has_keys, is_loopback, open_to_this_machine
 from roskva.config.loading import Source, load
 from roskva.config.secrets import read_secret
@@ -13,7 +14,6 @@ from roskva.config.sections import (
     NAMED,
     OFF,
     SECTIONS,
-    AppConfig,
     Config,
     FeedConfig,
     IngestConfig,

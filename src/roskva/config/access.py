@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from roskva.config.apps import AppConfig
 from roskva.config.exposure import is_loopback
 from roskva.config.kinds import Conflict
 from roskva.config.secrets import read_secret
-from roskva.config.sections import AppConfig, Config
+from roskva.config.sections import Config
 from roskva.errors import BadConfig
 
 _HASHED: Final = re.compile(r"sha256:([0-9a-f]{64})\Z")

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roskva.config.access import check_access
+from roskva.config.apps import AppConfig
 from roskva.config.kinds import Conflict
 from roskva.config.sections import (
     NAMED,
     OFF,
     SECTIONS,
-    AppConfig,
     Config,
     FeedConfig,
     IngestConfig,
