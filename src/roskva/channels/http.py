@@ -17,6 +17,7 @@ from litestar.types import ControllerRouterHandler
 from msgspec import UNSET, UnsetType
 
 from roskva import __version__
+from roskva.channels.admin import AdminDoor
 from roskva.channels.base import Front
 from roskva.channels.bearer import NotIdentified, identified
 from roskva.channels.events import events_handler
@@ -94,9 +95,19 @@ class ObjectState(msgspec.Struct, frozen=True):
     payload: bytes | UnsetType = UNSET
 
 
-def http_app(front: Front, status: Status, max_body_bytes: int) -> Litestar:
+def http_app(front: Front, status: Status, door: AdminDoor, max_body_bytes: int) -> Litestar:
+    handlers = [*_handlers(front), *_admin_handlers(front, status, door), events_handler(front)]
+    return _app(handlers, max_body_bytes)
+
+
+def admin_app(front: Front, status: Status, door: AdminDoor, max_body_bytes: int) -> Litestar:
+    """For a port of its own, with nothing of what clients do."""
+    return _app(_admin_handlers(front, status, door), max_body_bytes)
+
+
+def _app(handlers: list[ControllerRouterHandler], max_body_bytes: int) -> Litestar:
     return Litestar(
-        [*_handlers(front, status), events_handler(front)],
+        handlers,
         openapi_config=OpenAPIConfig(
             title="Roskva",
             version=__version__,
@@ -113,7 +124,7 @@ def http_app(front: Front, status: Status, max_body_bytes: int) -> Litestar:
     )
 
 
-def _handlers(front: Front, node_status: Status) -> list[ControllerRouterHandler]:
+def _handlers(front: Front) -> list[ControllerRouterHandler]:
     @post("/v1/publish", status_code=200, summary="Publish one update or a list of them")
     async def publish(
         request: Request[Any, Any, Any], data: NewUpdate | list[NewUpdate]
@@ -152,8 +163,15 @@ def _handlers(front: Front, node_status: Status) -> list[ControllerRouterHandler
         payload = UNSET if told.payload is None else told.payload
         return ObjectState(object.app, object.name, version, str(told.epoch), payload)
 
+    return [publish, reset, read]
+
+
+def _admin_handlers(
+    front: Front, node_status: Status, door: AdminDoor
+) -> list[ControllerRouterHandler]:
     @get("/v1/status", summary="Processes, shards, sessions and counters")
-    async def status() -> dict[str, Any]:
+    async def status(request: Request[Any, Any, Any]) -> dict[str, Any]:
+        door.check(request.headers.get("authorization"))
         return await node_status()
 
     @get("/healthz", media_type=MediaType.TEXT, summary="Is this process alive?")
@@ -166,7 +184,7 @@ def _handlers(front: Front, node_status: Status) -> list[ControllerRouterHandler
             return Response("ready\n", media_type=MediaType.TEXT)
         return Response("not ready\n", status_code=503, media_type=MediaType.TEXT)
 
-    return [publish, reset, read, status, healthz, readyz]
+    return [status, healthz, readyz]
 
 
 async def _principal(front: Front, request: Request[Any, Any, Any]) -> Principal:

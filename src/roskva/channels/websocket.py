@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
+from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
@@ -23,6 +24,9 @@ from roskva.channels.base import (
     Front,
 )
 from roskva.channels.bearer import credential_of
+from roskva.channels.deadlines import Deadlines
+from roskva.channels.origins import REFUSED, Origins
+from roskva.channels.peers import Peers
 from roskva.channels.websocket_frames import FrameReader, Opcode, close_frame, frame
 from roskva.core.effects import Closed, Drained, Lagging, Opened
 from roskva.errors import BadMessage, RoskvaError, TooLarge, Unauthorised, WrongProtocol
@@ -43,6 +47,7 @@ _CLOSING_S: Final = 1.0
 
 _NORMAL: Final = 1000
 _PROTOCOL_ERROR: Final = 1002
+_NO_HELLO: Final = 1008
 _TOO_BIG: Final = 1009
 _COME_BACK: Final = 1012
 
@@ -67,9 +72,14 @@ def _registering(principal: Principal) -> Principal:
 class WebSockets:
     """All WebSocket connections of a node. `connection` is what uvicorn makes them with."""
 
-    def __init__(self, front: Front, max_bytes: int) -> None:
+    def __init__(
+        self, front: Front, peers: Peers, origins: Origins, max_bytes: int, handshake_s: float
+    ) -> None:
         self.front = front
+        self.peers = peers
+        self.origins = origins
         self.max_bytes = max_bytes
+        self.hellos: Deadlines[WebSocket] = Deadlines(handshake_s, WebSocket.is_late)
         self.open: set[WebSocket] = set()
         self.connection = partial(WebSocket, self)
 
@@ -166,6 +176,7 @@ class WebSocket(asyncio.Protocol, Connection):
         self._server_state.connections.discard(self)
         if self._handshake is None:
             self._sockets.open.discard(self)
+            self._sockets.hellos.done(self)
             self._front.step(Closed(self))
 
     def shutdown(self) -> None:
@@ -191,6 +202,8 @@ class WebSocket(asyncio.Protocol, Connection):
     def _answer(self, handshake: ServerProtocol, request: Request) -> None:
         if request.path.partition("?")[0] != PATH:
             response = handshake.reject(404, f"WebSockets are at {PATH}\n")
+        elif not self._may_come_from(request.headers):
+            response = handshake.reject(403, f"{REFUSED}\n")
         elif self._front.full:
             response = handshake.reject(503, "too many connections: come back later\n")
             response.headers["Retry-After"] = "10"
@@ -203,11 +216,18 @@ class WebSocket(asyncio.Protocol, Connection):
                 handshake.handshake_exc = InvalidHandshake("no subprotocol of ours")
         handshake.send_response(response)
 
+    def _may_come_from(self, headers: Headers) -> bool:
+        told = ",".join(headers.get_all("X-Forwarded-Proto"))
+        secure = self._sockets.peers.secure(self._transport, told)
+        origin, host = headers.get("Origin"), headers.get("Host", "")
+        return self._sockets.origins.allows(origin, host, secure)
+
     def _begin(self, subprotocol: str) -> None:
         self._format = _SUBPROTOCOLS[subprotocol]
         self._encode = _packed if self._format == "msgpack" else _as_json
         self._handshake = None
         self._sockets.open.add(self)
+        self._sockets.hellos.begin(self)
         self._front.step(Opened(self, secrets.token_bytes(_RANDOM_BYTES)))
 
     # Frames.
@@ -229,6 +249,8 @@ class WebSocket(asyncio.Protocol, Connection):
         try:
             message = decode_from_client(payload, self._format)
             principal = NOBODY
+            if type(message) is Hello:
+                self._sockets.hellos.done(self)
             if type(message) is Hello and message.app is not None:
                 found = self._identify(message.app, message)
                 if found is None:
@@ -266,6 +288,9 @@ class WebSocket(asyncio.Protocol, Connection):
         self.send(ServerMessage(PROTOCOL, error=Failure(error.code, str(error)[:1024])))
         if isinstance(error, WrongProtocol) or self._bad >= _MAX_BAD_MESSAGES:
             self._hang_up(_PROTOCOL_ERROR, error.code)
+
+    def is_late(self) -> None:
+        self._hang_up(_NO_HELLO, "no hello in time")
 
     def ping(self) -> None:
         if not self._heard:

@@ -125,7 +125,9 @@ def status(
 
 
 def _node(url: str, tls: Tls | None, key: str) -> NodeApi:
-    return NodeApi(url, tls, key=read_secret("--key", key) if key else "")
+    if key.startswith(("env:", "file:")):
+        key = read_secret("--key", key)
+    return NodeApi(url, tls, key=key)
 
 
 def show(found: Status, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Secrets in the settings: in the environment, in a file, or as they are."""
+"""Secrets of the settings: never in the settings themselves, but in the environment or a file."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ _MIN_CHARACTERS: Final = 16
 
 
 def read_secret(setting: str, text: str) -> str:
-    """`env:NAME`, `file:PATH`, or the secret itself. What is wrong is said of `setting`, and never
-    with the secret in it."""
+    """What `env:NAME` or `file:PATH` leads to. What is wrong is said of `setting`, and never with
+    what may be a secret in it."""
     kind, _, place = text.partition(":")
     if kind == "env":
         found = os.environ.get(place, "")
@@ -24,7 +24,7 @@ def read_secret(setting: str, text: str) -> str:
             raise BadConfig(f"{setting}: {place} cannot be read: {reason}") from None
         where = place
     else:
-        found, where = text, "it"
+        raise BadConfig(f"{setting}: write env:NAME or file:PATH, where the secret is")
     if not found:
         raise BadConfig(f"{setting}: {where} is not set, or empty")
     if len(found) < _MIN_CHARACTERS:

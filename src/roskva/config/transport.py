@@ -65,7 +65,7 @@ class AdminConfig(msgspec.Struct, frozen=True, kw_only=True):
     key: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
         Meta(
-            description="What to send as `Authorization: Bearer …`, on either port: `env:NAME`, "
-            "`file:PATH`, or the key itself (16 characters or more)."
+            description="Where the key is that has to be sent as `Authorization: Bearer …`, on "
+            "either port: `env:NAME` or `file:PATH`. Read again on SIGHUP."
         ),
     ] = None

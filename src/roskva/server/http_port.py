@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from roskva.channels.http_head import BoundedHttp
+from roskva.channels.http_head import BoundedHttp, Entrance
 
 BACKLOG: Final = 4096
 _GOODBYE_S: Final = 2
@@ -23,9 +23,10 @@ class HttpPort(uvicorn.Server):
         self,
         app: Any,
         websocket: Callable[..., asyncio.Protocol] | None,
-        tls: ssl.SSLContext | None,
-        handshake_s: float,
+        entrance: Entrance,
+        tls: dict[str, Any],
     ) -> None:
+        """`tls`: see `tls_options`."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -40,22 +41,21 @@ class HttpPort(uvicorn.Server):
             )
         )
         self.listening = asyncio.Event()
+        self._entrance = entrance
         self._tls = tls
-        self._handshake_s = handshake_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
         connection = partial(
             BoundedHttp,
+            self._entrance,
             config=self.config,
             server_state=self.server_state,
             app_state={},
             _loop=loop,
         )
         self.servers = [
-            await loop.create_server(
-                connection, sock=each, backlog=BACKLOG, **tls_options(self._tls, self._handshake_s)
-            )
+            await loop.create_server(connection, sock=each, backlog=BACKLOG, **self._tls)
             for each in sockets or []
         ]
         self.started = True

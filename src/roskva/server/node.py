@@ -8,7 +8,6 @@ import asyncio
 import gc
 import logging
 import random
-import ssl
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,9 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from roskva import __version__
-from roskva.channels.http import http_app
-from roskva.channels.mqtt import MqttLimits, mqtt_factory
-from roskva.channels.websocket import WebSockets
 from roskva.config import Config
 from roskva.core.token import TokenKeys
 from roskva.errors import BadInput, BadMessage, RoskvaError
@@ -31,15 +27,14 @@ from roskva.links.running import Process
 from roskva.model import Key
 from roskva.server.access.access import Access
 from roskva.server.directory import DataDirectory
+from roskva.server.doors import Doors
 from roskva.server.front import NodeFront
-from roskva.server.http_port import BACKLOG, HttpPort, tls_options
 from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
 from roskva.server.ports import LocalPort, Port, SocketPort
 from roskva.server.reload import Reloads
 from roskva.server.shard import Shard
 from roskva.server.status import gathered, pipeline_status, process_status
-from roskva.server.tls import Certificates
 from roskva.server.tracing import TracedFront, TracedShard, keep_trace, open_trace
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
@@ -56,7 +51,6 @@ from roskva.wire.links import (
 )
 
 _log = logging.getLogger(__name__)
-_PING_S: Final = 30.0
 _COME_BACK_MS: Final = 2000
 """Clients of a node that stops come back within this time, spread over it."""
 _ASK_TIMEOUT_S: Final = 2.0
@@ -180,36 +174,12 @@ class Node:
             front.trace = self._trace
         self._front = front
         front.ports = [self._port(number, front) for number in range(shards)]
-        limits = self._config.limits
-        sockets = WebSockets(front, limits.max_frame_bytes)
         tasks = [self._tasks.create_task(port.run()) for port in front.ports]
-        tasks.append(self._tasks.create_task(sockets.ping(_PING_S)))
         tasks.append(self._tasks.create_task(self._access.run()))
-        tls = self._tls()
-        app = http_app(front, self.status, limits.max_body_bytes)
-        self._server = HttpPort(app, sockets.connection, tls, limits.handshake_seconds)
-        self._serving = self._tasks.create_task(self._server.serve([listeners.http]))
-        self._mqtt_server: asyncio.Server | None = None
-        if listeners.mqtt is not None:
-            mqtt_limits = MqttLimits(
-                max_packet_bytes=limits.max_frame_bytes,
-                handshake_timeout_s=limits.handshake_seconds,
-            )
-            self._mqtt_server = await asyncio.get_running_loop().create_server(
-                mqtt_factory(front, mqtt_limits),
-                sock=listeners.mqtt,
-                backlog=BACKLOG,
-                **tls_options(tls, limits.handshake_seconds),
-            )
-        await self._server.listening.wait()
+        self._doors = Doors(front, self.status, self._config, self.reloads)
+        await self._doors.open(self._tasks, listeners)
+        tasks.append(self._tasks.create_task(self._doors.ping()))
         return tasks
-
-    def _tls(self) -> ssl.SSLContext | None:
-        if not self._config.tls.enabled:
-            return None
-        certificates = Certificates(self._config.tls)
-        self.reloads.add("TLS", certificates.reload)
-        return certificates.context
 
     def _port(self, number: int, front: NodeFront) -> Port:
         if number in self._shards:
@@ -230,11 +200,9 @@ class Node:
         """Acks first, then the sessions, each with a time to come back at."""
         if self._front is None:
             return
-        if self._mqtt_server is not None:
-            self._mqtt_server.close()
+        self._doors.shut()
         self._front.dismiss(lambda: random.randrange(_COME_BACK_MS))
-        self._server.should_exit = True
-        await self._serving
+        await self._doors.close()
 
     # What a node says of itself.
 

@@ -1,0 +1,85 @@
+"""The ports of a process that serves clients: opened together, closed together."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from roskva.channels.admin import AdminDoor
+from roskva.channels.base import Front
+from roskva.channels.http import admin_app, http_app
+from roskva.channels.http_head import Entrance
+from roskva.channels.mqtt import MqttLimits, mqtt_factory
+from roskva.channels.origins import Origins, with_origins
+from roskva.channels.peers import Peers
+from roskva.channels.websocket import WebSockets
+from roskva.config import Config, open_to_this_machine
+from roskva.server.http_port import BACKLOG, HttpPort, tls_options
+from roskva.server.listening import Listeners
+from roskva.server.reload import Reloads
+from roskva.server.tls import Certificates
+
+_PING_S: Final = 30.0
+Status = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class Doors:
+    def __init__(self, front: Front, status: Status, config: Config, reloads: Reloads) -> None:
+        limits, first_try = config.limits, open_to_this_machine(config)
+        context = None
+        if config.tls.enabled:
+            certificates = Certificates(config.tls)
+            reloads.add("TLS", certificates.reload)
+            context = certificates.context
+        self._tls = tls_options(context, limits.handshake_seconds)
+        peers = Peers(config.node.behind_proxy)
+        origins = Origins(config.node.allowed_origins, first_try)
+        entrance = Entrance(peers, limits.handshake_seconds, limits.body_seconds)
+        self._sockets = WebSockets(
+            front, peers, origins, limits.max_frame_bytes, limits.handshake_seconds
+        )
+        self._admin_doors = AdminDoor(config, open=first_try), AdminDoor(config, open=True)
+        reloads.add("the admin key", self._take_admin_key)
+        beside_clients, apart = (
+            make(front, status, door, limits.max_body_bytes)
+            for make, door in zip((http_app, admin_app), self._admin_doors, strict=True)
+        )
+        self._http = HttpPort(
+            with_origins(beside_clients, origins), self._sockets.connection, entrance, self._tls
+        )
+        self._admin = HttpPort(with_origins(apart, origins), None, entrance, self._tls)
+        self._mqtt = mqtt_factory(
+            front,
+            MqttLimits(
+                max_packet_bytes=limits.max_frame_bytes,
+                handshake_timeout_s=limits.handshake_seconds,
+            ),
+        )
+        self._mqtt_server: asyncio.Server | None = None
+        self._serving: list[asyncio.Task[None]] = []
+
+    def _take_admin_key(self, config: Config) -> None:
+        for door in self._admin_doors:
+            door.reload(config)
+
+    async def open(self, tasks: asyncio.TaskGroup, listeners: Listeners) -> None:
+        for port, listener in ((self._http, listeners.http), (self._admin, listeners.admin)):
+            if listener is not None:
+                self._serving.append(tasks.create_task(port.serve([listener])))
+                await port.listening.wait()
+        if listeners.mqtt is not None:
+            loop = asyncio.get_running_loop()
+            self._mqtt_server = await loop.create_server(
+                self._mqtt, sock=listeners.mqtt, backlog=BACKLOG, **self._tls
+            )
+
+    async def ping(self) -> None:
+        await self._sockets.ping(_PING_S)
+
+    def shut(self) -> None:
+        """Nobody comes in any more by MQTT; the others may still be told something."""
+        if self._mqtt_server is not None:
+            self._mqtt_server.close()
+
+    async def close(self) -> None:
+        self._http.should_exit = self._admin.should_exit = True
+        await asyncio.gather(*self._serving)
