@@ -10,7 +10,8 @@ import pytest
 from tests.feed.scenes import LINEAGE, contents, open_log, publish, tidy
 from typer.testing import CliRunner, Result
 
-from roskva.cli.feed import BAD_INPUT, DAMAGED, TORN_TAIL, WRITER_ALIVE, app
+from roskva.cli.feed import app
+from roskva.cli.outcome import BAD_USAGE, FAILED, INTERRUPTED, LATER
 from roskva.disk import RealDisk
 from roskva.feed.base import Marker
 from roskva.feed.log import Log
@@ -102,14 +103,14 @@ def test_cat_writes_json_that_has_every_field(feed: Path) -> None:
 
 def test_cat_wants_one_feed_and_names_one(data: Path) -> None:
     result = roskva_feed("cat", data)
-    assert result.exit_code == BAD_INPUT
+    assert result.exit_code == BAD_USAGE
     assert "shard-00" in result.output
 
 
 def test_cat_says_what_it_cannot_read_and_goes_on(feed: Path) -> None:
     flip(segments(feed)[0], FRAMES_AT + 100)
     result = roskva_feed("cat", feed)
-    assert result.exit_code == DAMAGED
+    assert result.exit_code == FAILED
     assert "cannot be read" in result.output
     assert "\n8\tapp/thing-2" in result.output
 
@@ -127,13 +128,13 @@ def test_cat_follows_until_ctrl_c(feed: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, complaints = process.communicate(timeout=30)
     log.close()
-    assert (process.returncode, complaints) == (0, b"")
+    assert (process.returncode, complaints) == (INTERRUPTED, b"")
 
 
 @pytest.mark.parametrize("command", ["ls", "cat", "verify", "repair"])
 def test_a_directory_without_a_feed_is_named(command: str, tmp_path: Path) -> None:
     result = roskva_feed(command, tmp_path / "nothing")
-    assert result.exit_code == BAD_INPUT
+    assert result.exit_code == BAD_USAGE
     assert "there is no feed in" in result.output
 
 
@@ -144,15 +145,15 @@ def test_verify_is_content_with_a_sound_feed(data: Path) -> None:
 def test_verify_names_the_damaged_range(data: Path, feed: Path) -> None:
     flip(segments(feed)[0], FRAMES_AT + 100)
     result = roskva_feed("verify", data)
-    assert result.exit_code == DAMAGED
+    assert result.exit_code == FAILED
     assert "offsets 1 to" in result.output
 
 
 def test_verify_tells_a_torn_tail_from_damage(feed: Path) -> None:
     cut_off_writer(feed)
-    assert roskva_feed("verify", feed).exit_code == TORN_TAIL
+    assert roskva_feed("verify", feed).exit_code == LATER
     flip(feed / "meta", 3)
-    assert roskva_feed("verify", feed).exit_code == DAMAGED
+    assert roskva_feed("verify", feed).exit_code == FAILED
 
 
 def test_repair_cuts_a_torn_tail_and_says_so(feed: Path) -> None:
@@ -175,7 +176,7 @@ def test_repair_restores_what_is_kept_twice(feed: Path) -> None:
 def test_repair_leaves_a_damaged_frame_where_it_is(feed: Path) -> None:
     flip(segments(feed)[0], FRAMES_AT + 100)
     damaged = segments(feed)[0].read_bytes()
-    assert roskva_feed("repair", feed).exit_code == DAMAGED
+    assert roskva_feed("repair", feed).exit_code == FAILED
     assert segments(feed)[0].read_bytes() == damaged
 
 
@@ -183,7 +184,7 @@ def test_repair_refuses_while_a_writer_is_alive(feed: Path) -> None:
     log: Log = open_log(RealDisk(), str(feed))
     result = roskva_feed("repair", feed)
     log.close()
-    assert result.exit_code == WRITER_ALIVE
+    assert result.exit_code == LATER
     assert "a writer is alive" in result.output
 
 

@@ -53,7 +53,7 @@ def test_errors_are_a_sentence_and_an_exit_code(data: Path, tmp_path: Path) -> N
 
     with DataDirectory.open(data).own(0):
         done = roskva("backup", data, tmp_path / "other")
-    assert done.exit_code == 4
+    assert done.exit_code == 3
     assert "in use by another process" in done.stderr
 
     (tmp_path / "backup" / MANIFEST).write_bytes(b"{}")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from roskva.errors import BadInput, Damaged, RoskvaError
+from roskva.cli.outcome import EXIT_CODES, sentences
 from roskva.feed.base import Locked
 from roskva.links.running import running
 from roskva.server.backup import (
@@ -22,23 +22,16 @@ from roskva.server.backup import (
 from roskva.server.backup import restore as restore_backup
 from roskva.server.directory import DataDirectory
 
-DAMAGED = 1
-BAD_INPUT = 2
-IN_USE = 4
-UNAVAILABLE = 5
-
-_EXIT_CODES = "Exit codes: 0 done, 1 damage was found, 2 bad input, 4 in use, 5 the disk refuses."
-
 DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The data directory.")]
 BackupArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The backup.")]
 
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog=f"Example: roskva backup data/ /mnt/backups/monday\n\n{_EXIT_CODES}",
+        epilog=f"Example: roskva backup data/ /mnt/backups/monday\n\n{EXIT_CODES}",
     )(backup)
     app.command(
-        epilog=f"Example: roskva restore /mnt/backups/monday data/\n\n{_EXIT_CODES}",
+        epilog=f"Example: roskva restore /mnt/backups/monday data/\n\n{EXIT_CODES}",
     )(restore)
 
 
@@ -93,28 +86,6 @@ def sentence_about(shard: RestoredShard) -> str:
     parts += [f"offsets {first} to {last} are damaged" for first, last in shard.unreadable]
     parts.append("a new epoch" if shard.new_epoch else "its epoch goes on")
     return "; ".join(parts)
-
-
-@contextmanager
-def sentences() -> Iterator[None]:
-    """Errors as one line on stderr and an exit code."""
-    try:
-        yield
-    except (RoskvaError, OSError) as error:
-        typer.echo(f"roskva: {error}", err=True)
-        raise typer.Exit(exit_code(error)) from None
-
-
-def exit_code(error: Exception) -> int:
-    match error:
-        case Damaged():
-            return DAMAGED
-        case Locked():
-            return IN_USE
-        case BadInput():
-            return BAD_INPUT
-        case _:
-            return UNAVAILABLE
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
+from roskva.cli.outcome import EXIT_CODES, FAILED, LATER, OK, complain, sentences
 from roskva.disk import RealDisk
-from roskva.errors import BadConfig, BadInput, RoskvaError
-from roskva.feed.base import Batch, FeedReader, Foreign, Idle, Locked, Marker, Missing
+from roskva.errors import BadInput
+from roskva.feed.base import Batch, FeedReader, Foreign, Idle, Marker, Missing
 from roskva.feed.check import Checked, repair, verify
 from roskva.feed.claim import is_claimed
 from roskva.feed.follow import wait_for_growth
@@ -23,18 +23,12 @@ from roskva.feed.reader import LogReader
 from roskva.feed.record import MARKERS, read_markers
 from roskva.feed.skip import skip_in
 
-DAMAGED = 1
-BAD_INPUT = 2
-TORN_TAIL = 3
-WRITER_ALIVE = 4
-UNAVAILABLE = 5
-
 _LOOK_AGAIN_S = 0.5
 
 app = typer.Typer(
     help="Look into the feed, check it, mend it.",
-    epilog="Exit codes: 0 all is well, 1 damage was found, 2 bad input, 3 a torn tail and nothing "
-    "worse, 4 a writer is alive, 5 the disk refuses.",
+    epilog=f"Exit code 1 is damage; 3 a torn tail and nothing worse, which the next start steps "
+    f"over, or a writer that is alive. {EXIT_CODES}",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -92,20 +86,17 @@ def cat(
         after = max(start or 1, reader.start()) - 1
         if start is not None and after >= start:
             complain(f"offsets {start} to {after} are gone: retention has passed them")
-        try:
-            damaged = print_updates(reader, after, follow, json)
-        except KeyboardInterrupt:
-            return
-    raise typer.Exit(DAMAGED if damaged else 0)
+        damaged = print_updates(reader, after, follow, json)
+    raise typer.Exit(FAILED if damaged else OK)
 
 
 @app.command("verify", epilog="Example: roskva feed verify data/ && echo sound")
 def verify_feeds(where: Where) -> None:
     """Check every frame, marker and header; name what is damaged. Safe beside a running server."""
-    worst = 0
+    worst = OK
     with sentences():
         for directory in feeds_in(where):
-            worst = max(worst, verify_feed(directory), key=[0, TORN_TAIL, DAMAGED].index)
+            worst = max(worst, verify_feed(directory), key=[OK, LATER, FAILED].index)
     raise typer.Exit(worst)
 
 
@@ -115,13 +106,13 @@ def repair_feeds(where: Where) -> None:
 
     Refuses while a writer is alive. What stays damaged is named, and the exit code is then 1.
     """
-    worst = 0
+    worst = OK
     with sentences():
         for directory in feeds_in(where):
             done = repair(RealDisk(), str(directory), time.time_ns() // 1000)
             for sentence in done or ["nothing to repair"]:
                 print(f"{directory}: {sentence}")
-            worst = max(worst, verify_feed(directory))
+            worst = max(worst, verify_feed(directory), key=[OK, LATER, FAILED].index)
     raise typer.Exit(worst)
 
 
@@ -208,8 +199,8 @@ def verify_feed(directory: Path) -> int:
     frames, updates = sum(file.frames for file in checked), sum(file.updates for file in checked)
     print(f"{directory}: {updates} updates in {frames} sound frames, {len(problems)} problems")
     if not problems:
-        return 0
-    return TORN_TAIL if all(problem.torn_tail for problem in problems) else DAMAGED
+        return OK
+    return LATER if all(problem.torn_tail for problem in problems) else FAILED
 
 
 def with_progress(directory: Path) -> Iterator[Checked]:
@@ -223,31 +214,3 @@ def with_progress(directory: Path) -> Iterator[Checked]:
         for checked in verify(RealDisk(), str(directory)):
             bar.advance(task, checked.size)
             yield checked
-
-
-@contextmanager
-def sentences() -> Iterator[None]:
-    """Errors as one sentence and an exit code."""
-    try:
-        yield
-    except RoskvaError as error:
-        complain(str(error))
-        raise typer.Exit(_exit_code(error)) from None
-    except FileNotFoundError as error:
-        complain(f"{error.filename} does not exist")
-        raise typer.Exit(BAD_INPUT) from None
-
-
-def complain(sentence: str) -> None:
-    typer.echo(sentence, err=True)
-
-
-def _exit_code(error: RoskvaError) -> int:
-    match error:
-        case Locked():
-            return WRITER_ALIVE
-        case BadInput() | BadConfig():
-            return BAD_INPUT
-        case _ if error.retriable:
-            return UNAVAILABLE
-    return DAMAGED

@@ -11,7 +11,7 @@ from roskva.errors import BadInput, RoskvaError
 OK: Final = 0
 FAILED: Final = 1
 BAD_USAGE: Final = 2
-UNREACHABLE: Final = 3
+LATER: Final = 3
 INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = (
@@ -33,7 +33,9 @@ def sentences() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    except RoskvaError as error:
+    except BrokenPipeError:
+        raise  # whoever read our output has seen enough
+    except (RoskvaError, OSError) as error:
         complain(str(error))
         raise typer.Exit(exit_code(error)) from None
 
@@ -43,7 +45,10 @@ def complain(sentences: str) -> None:
         typer.echo(f"roskva: {sentence}", err=True)
 
 
-def exit_code(error: RoskvaError) -> int:
-    if error.retriable:
-        return UNREACHABLE
-    return BAD_USAGE if isinstance(error, BadInput) else FAILED
+def exit_code(error: RoskvaError | OSError) -> int:
+    match error:
+        case BadInput() | FileNotFoundError() | NotADirectoryError() | PermissionError():
+            return BAD_USAGE
+        case OSError():
+            return LATER  # a disk that is full, or in trouble
+    return LATER if error.retriable else FAILED

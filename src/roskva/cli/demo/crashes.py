@@ -83,7 +83,8 @@ class _Story:
         self._say("It comes back, with the session it had:")
         await self._all_know(last)
         told = away.heard - heard
-        self._say(f"  and was told {told} time, not {_MISSED}: an absence costs nothing.\n")
+        often = {1: "once", 2: "twice"}.get(told, f"{told} times")
+        self._say(f"  and was told {often}, not {_MISSED} times: an absence costs nothing.\n")
 
     async def _publish(self, publisher: roskva.Publisher, version: int) -> None:
         await publisher.publish(_NAME, version)
