@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from roskva.cli.demo.crashes import show_crashes, three_programs
-from roskva.cli.demo.node import DemoNode
+from roskva.cli.demo.node import PATIENCE_S, DemoNode
 from roskva.cli.demo.pipeline import show_pipeline, write_settings
 from roskva.cli.outcome import FAILED, INTERRUPTED, OK
 from roskva.pipeline.requirements import what_is_missing
@@ -28,6 +28,12 @@ def demo() -> None:
             held = asyncio.run(_run(console, Path(directory)))
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
+        except TimeoutError:
+            console.print(
+                f"[red]Nothing happened for {PATIENCE_S:.0f} seconds.[/] If this machine is not "
+                "very busy, try [bold]roskva doctor[/]."
+            )
+            raise typer.Exit(FAILED) from None
     raise typer.Exit(OK if held else FAILED)
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from roskva.links.running import Process, Running, running
 from roskva.model import shard_of
 
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 60.0
 _FLAGS: Final = ("--registrars", "2", "--matchers", "2", "--shards", "4")
 
 
