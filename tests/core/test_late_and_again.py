@@ -1,31 +1,54 @@
 """What comes late, or comes again: an old session's write, a number, a registration."""
 
 from tests.core.lone import IDENTITY, SESSION, LoneClient
-from tests.core.pair import Pair
+from tests.core.pair import Pair, knowing
 
 from roskva.core.effects import (
+    Apply,
     ClientRow,
     Effect,
+    FeedEnd,
     FromLink,
     LinkUp,
     LoadClient,
     Loaded,
+    LoadObjects,
     NotifyUnknown,
+    ObjectRow,
     Opened,
+    Persist,
+    Persisted,
+    PutShard,
     Received,
     Register,
+    RegistrationFailure,
     SendLink,
+    Tick,
     Unregister,
 )
+from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.rows import Rows
 from roskva.core.token import Claims, TokenKeys
 from roskva.errors import Fenced
-from roskva.wire.links import OpenSession, Registered, RowRefused, SessionOpened, WriteRow
+from roskva.model import Update, reset_mark
+from roskva.wire.links import (
+    DIGEST_KIND,
+    LINK_PROTOCOL,
+    Interest,
+    LinkHello,
+    OpenSession,
+    Push,
+    Registered,
+    RowRefused,
+    SessionOpened,
+    WriteRow,
+)
 from roskva.wire.messages import PROTOCOL, Hello
 
 X = "app/x"
 CLIENT = b"c" * 16
+LINEAGE = 77
 
 
 def test_a_late_write_of_an_old_session_leaves_nothing_in_memory() -> None:
@@ -86,3 +109,63 @@ def test_a_declared_version_above_what_is_known_is_answered_by_unknown() -> None
     client.register(X, version=1000)
     pair.run(5)
     assert client.told(X) == [None]
+
+
+def test_who_may_not_have_an_object_any_more_loses_it_with_all_it_acked() -> None:
+    """It says that its cache fell back to 1, is refused, and comes back: 9 has to be told again."""
+    pair, client = knowing(X, 9)
+    pair.registrar.denied = frozenset({X})
+    client.register(X, version=1)
+    pair.run(5)
+    assert RegistrationFailure(X, False, "unauthorised") in client.events
+    assert not any(pair.shard.cells.values())
+    pair.registrar.denied = frozenset()
+    client.clear()
+    client.register(X)
+    pair.run(5)
+    assert client.told(X)[-1] == 9
+
+
+def test_a_reset_from_beyond_a_gap_voids_what_comes_from_before_it() -> None:
+    """And comes again in its turn: nothing is told twice, and nothing older."""
+    matcher = _interested()
+    early = [(3, Update(X, reset_mark(7), reset=True)), (4, Update(X, 24))]
+    told = _told(matcher.step(Apply(LINEAGE, 3, 4, early), 0.0))
+    assert told[-1] == 24
+    for offset, update in [(1, Update(X, 1)), (2, Update(X, 1000)), *early]:
+        assert not _told(matcher.step(Apply(LINEAGE, offset, offset, [(offset, update)]), 0.0))
+    assert matcher.objects[X].version() == 24
+    assert matcher.applied == 4
+    assert _told(matcher.step(Apply(LINEAGE, 5, 5, [(5, Update(X, 25))]), 0.0)) == [25]
+
+
+def test_versions_are_persisted_after_a_while_or_at_once_for_who_waits() -> None:
+    matcher = _interested(flush_delay=0.5)
+    assert not _persists(matcher.step(Apply(LINEAGE, 1, 1, [(1, Update(X, 1))]), 10.0))
+    assert matcher.next_deadline() == 10.5
+    assert not _persists(matcher.step(Apply(LINEAGE, 2, 2, [(2, Update(X, 2))]), 10.4))
+    (persist,) = _persists(matcher.step(Tick(), 10.5))
+    assert PutShard(1, LINEAGE, 2) in persist.writes
+    matcher.step(Persisted(persist.id), 10.6)
+    assert _persists(matcher.step(Apply(LINEAGE, 3, 3, [(3, Update(X, 3))], "bridge"), 10.7))
+
+
+def _interested(flush_delay: float = 0.0) -> Matcher:
+    """A matcher that a registrar has asked about X."""
+    config = MatcherConfig(0, 1, link_timeout=1e9, flush_delay=flush_delay)
+    matcher = Matcher(config, PutShard(1, LINEAGE, 0))
+    matcher.step(FeedEnd(LINEAGE, 0, 5), 0.0)
+    matcher.step(FromLink("link", LinkHello(LINK_PROTOCOL, "r", 0, 1, DIGEST_KIND)), 0.0)
+    effects = matcher.step(FromLink("link", Interest([X])), 0.0)
+    load = next(effect for effect in effects if isinstance(effect, LoadObjects))
+    matcher.step(Loaded(load.id, {X: ObjectRow()}), 0.0)
+    return matcher
+
+
+def _told(effects: list[Effect]) -> list[int]:
+    said = [effect.message for effect in effects if isinstance(effect, SendLink)]
+    return [message.version for message in said if isinstance(message, Push)]
+
+
+def _persists(effects: list[Effect]) -> list[Persist]:
+    return [effect for effect in effects if isinstance(effect, Persist)]

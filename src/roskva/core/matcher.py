@@ -5,11 +5,12 @@ catch-up or from the bridge. Offsets at or below `applied` are known and skipped
 starts at `applied` + 1 or before is merged, object by object, by the higher version, and `applied`
 moves to its end. A range that starts beyond leaves a gap: its versions are merged, for a newer
 version is never wrong, but `applied` stays, and the feed is read from there. So whatever came early
-comes again in its order, and resets, which do not commute, end where the feed has them.
+comes again in its order. A reset that came early has voided what comes then from before it.
 
 **Durability.** Versions and the marker that covers them are persisted in one batch, one batch at a
-time; what is applied meanwhile joins the next. An `Apply` is answered when the marker on disk has
-passed it. Notifying does not wait: the feed holds the update.
+time; what is applied meanwhile joins the next. Nothing waits for it as a rule, for the feed holds
+the update: so it is done a little later, when those who are to be told have been told. Where an
+`Apply` is to be answered when the marker on disk has passed it, it is done at once.
 
 **Loss.** When the range after `applied` cannot be had (retention, damage, another lineage, a feed
 that ends before `applied`), the shard draws a new epoch and tells every interested registrar. What
@@ -79,6 +80,10 @@ class MatcherConfig(msgspec.Struct, frozen=True):
     """A read of the feed not answered by then is asked for again."""
     retry_delay: float = 0.2
     """Before a load or a write that failed is tried again."""
+    flush_delay: float = 0.0
+    """Before versions are persisted that nobody waits for."""
+    flush_updates: int = 1000
+    """With so many, they are persisted without delay."""
 
 
 class Link:
@@ -106,6 +111,7 @@ class Matcher:
         self.links: dict[Handle, Link] = {}
         self.unflushed = Unflushed()
         self.shard_row_due = False
+        self.flush_at: float | None = None
         self.flushing: Unflushed | None = None
         self.flush_id = 0
         self.flush_covers, self.flush_epoch = stored.applied, stored.epoch
@@ -114,6 +120,8 @@ class Matcher:
         self.reading_since: float | None = None
         self.feed_last = stored.applied
         self.catch_up_to: int | None = None
+        self.resets_ahead: dict[Key, int] = {}
+        """Offsets beyond `applied` of resets that were merged already."""
         self.caught_up = False
         self.failed_loads: list[Key] = []
         self.announcing: dict[Key, None] = {}
@@ -129,6 +137,8 @@ class Matcher:
             deadlines.append(self._link_check_at())
         if self.retry_at is not None:
             deadlines.append(self.retry_at)
+        elif self.flush_at is not None and self.flushing is None:
+            deadlines.append(self.flush_at)
         if self.reading_since is not None:
             deadlines.append(self.reading_since + self.config.read_timeout)
         return min(deadlines) if deadlines else None
@@ -157,7 +167,7 @@ class Matcher:
                 raise TypeError(f"not for a matcher: {event!r}")
         if not self.caught_up:
             self._check_caught_up()
-        self._flush()
+        self._flush(now)
         effects, self._effects = self._effects, []
         return effects
 
@@ -171,7 +181,7 @@ class Matcher:
         if batch.last > self.applied:
             self._merge(batch, in_order)
         if in_order:
-            self.applied = max(self.applied, batch.last)
+            self._advance(max(self.applied, batch.last))
             self._answer_when_durable(batch.request, batch.last)
             self.reading_since = None
             if self.applied < self.feed_last:
@@ -183,16 +193,26 @@ class Matcher:
             if self.reading_since is None:
                 self._read_feed(now)
 
+    def _advance(self, applied: int) -> None:
+        self.applied = applied
+        if self.resets_ahead:
+            ahead = self.resets_ahead.items()
+            self.resets_ahead = {key: offset for key, offset in ahead if offset > applied}
+
     def _merge(self, batch: Apply, in_order: bool) -> None:
         applied, objects, unflushed = self.applied, self.objects, self.unflushed
-        epoch = self.epoch
+        epoch, resets_ahead = self.epoch, self.resets_ahead
         changed: dict[Key, Object] = {}
         for offset, update in batch.updates:
             if offset <= applied:
                 continue
             key = update.object
+            if resets_ahead and offset <= resets_ahead.get(key, 0):
+                continue
             entry = objects.get(key)
             if update.reset:
+                if not in_order:
+                    resets_ahead[key] = offset
                 unflushed.forget(key, update.version)
                 if entry is not None:
                     entry.forget(update.version)
@@ -251,8 +271,10 @@ class Matcher:
     def _new_epoch(self, lineage: int, applied: int, bits: int) -> None:
         self.durable = min(self.durable, applied) if lineage == self.lineage else applied
         self.epoch = shard_epoch(bits)
+        if lineage != self.lineage or applied < self.applied:
+            self.resets_ahead = {}  # what stands at their offsets now is something else
         self.lineage = lineage
-        self.applied = applied
+        self._advance(applied)
         self.shard_row_due = True
         self.counters["epochs"] += 1
         # A lineage has offsets of its own: whoever waits for one of the old must ask again.
@@ -269,15 +291,20 @@ class Matcher:
 
     # Durability.
 
-    def _flush(self) -> None:
+    def _flush(self, now: float) -> None:
         if self.flushing is not None or self.retry_at is not None:
             return
         pending = self.unflushed
         dirty = pending.updates or pending.marks or self.shard_row_due
         if not dirty and self.durable == self.applied:
             return
+        if self.flush_at is None:
+            self.flush_at = now + self.config.flush_delay
+        urgent = self.shard_row_due or self.unanswered
+        if not urgent and now < self.flush_at and len(pending.updates) < self.config.flush_updates:
+            return
         self.flushing, self.unflushed = pending, Unflushed()
-        self.shard_row_due = False
+        self.shard_row_due, self.flush_at = False, None
         self.flush_covers, self.flush_epoch = self.applied, self.epoch
         self.flush_id = self._next_id()
         writes = pending.writes()

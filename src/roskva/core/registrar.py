@@ -59,7 +59,7 @@ from roskva.core.freshness import NEVER, Due, due
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
 from roskva.core.saving import Saving
-from roskva.core.session import Phase, Session
+from roskva.core.session import Phase, Session, Unconfirmed
 from roskva.core.standing import Standing
 from roskva.core.telling import TURN, Telling
 from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
@@ -447,12 +447,16 @@ class Registrar:
         for operation in message.operations:
             key, version = operation.object, operation.version
             if operation.register:
-                if self._refused(session, key, event, message.number):
+                error = self._refusal(session, key, event)
+                if error is not None:
+                    if self._refuse(session, key, message.number, error):
+                        changed.append(key)
                     continue
                 touched = self._register(session, key, version)
             else:
                 touched = self._unregister(session, key)
-            unconfirmed[key] = (message.number, operation.register and version is not None)
+            declared = operation.register and version is not None
+            unconfirmed[key] = Unconfirmed(message.number, declared)
             if touched:
                 changed.append(key)
         if message.syncs:
@@ -461,7 +465,7 @@ class Registrar:
             synced = self._sync(session, message, event)
             for key in synced:
                 if key in session.registered:
-                    unconfirmed[key] = (_BY_DIGEST, False)
+                    unconfirmed[key] = Unconfirmed(_BY_DIGEST, False)
             changed += synced
             if not changed:
                 self.outbox.to(session).digest = True
@@ -470,23 +474,26 @@ class Registrar:
         for key in list(unconfirmed):
             self._confirm(session, key)
 
-    def _refused(self, session: Session, key: Key, event: Received, number: int) -> bool:
-        error = self._refusal(session, key, event)
-        if error is None:
-            return False
-        status = Status(key, False, number, error.code, error.retriable)
-        self.outbox.to(session).statuses.append(status)
-        return True
-
     def _refusal(self, session: Session, key: Key, event: Received) -> type[RoskvaError] | None:
         if key in event.denied or (session.app and not key.startswith(session.app + "/")):
             return Unauthorised
+        if key in session.registered:
+            return None
         if key in event.undecided:
             return Unavailable
-        limit = self.config.max_registrations
-        if len(session.registered) >= limit and key not in session.registered:
-            return LimitExceeded
-        return None
+        return LimitExceeded if len(session.registered) >= self.config.max_registrations else None
+
+    def _refuse(self, session: Session, key: Key, number: int, error: type[RoskvaError]) -> bool:
+        """Whether the row has to change: what a client may not register for it loses, if it had
+        it. Were it kept, with what was acked of it before, a client that is told that it has it not
+        and registers again would be thought to hold what it has dropped."""
+        if self._unregister(session, key):
+            assert session.unconfirmed is not None
+            session.unconfirmed[key] = Unconfirmed(number, False, error.code)
+            return True
+        status = Status(key, False, number, error.code, error.retriable)
+        self.outbox.to(session).statuses.append(status)
+        return False
 
     def _register(self, session: Session, key: Key, version: int | None) -> bool:
         """Whether the row has to change."""
@@ -529,9 +536,11 @@ class Registrar:
                 changed.append(key)
         for objects in wanted.values():
             for key in objects:
-                if self._refused(session, key, event, message.number):
-                    continue
-                if self._register(session, key, None):
+                error = self._refusal(session, key, event)
+                if error is not None:
+                    if self._refuse(session, key, message.number, error):
+                        changed.append(key)
+                elif self._register(session, key, None):
                     changed.append(key)
         return changed
 
@@ -564,7 +573,7 @@ class Registrar:
         unconfirmed = session.unconfirmed
         if not unconfirmed or key not in unconfirmed or key in (session.unsaved or ()):
             return
-        number, declared = unconfirmed[key]
+        number, declared, refused = unconfirmed[key]
         acked = session.registered.get(key)
         if acked is not None:
             watched = self.watched[key]
@@ -578,7 +587,7 @@ class Registrar:
             self.telling.tell_one(session, watched)
         out = self.outbox.to(session)
         if number != _BY_DIGEST:
-            out.statuses.append(Status(key, acked is not None, number))
+            out.statuses.append(Status(key, acked is not None, number, refused))
         del unconfirmed[key]
         if not unconfirmed:
             session.unconfirmed = None

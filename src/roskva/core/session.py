@@ -5,6 +5,7 @@ that the object stands at: being fresh costs no memory of its own.
 """
 
 from enum import Enum
+from typing import NamedTuple
 
 from roskva.core.digest import MASK
 from roskva.core.effects import Handle
@@ -41,6 +42,17 @@ class Watched:
         self.max_acked = NO_VERSION
         """No session here acked or declared more: a version above it may go to all unseen."""
         self.sessions: dict[Session, None] = {}
+
+
+class Unconfirmed(NamedTuple):
+    """An operation to be answered when the row is written."""
+
+    number: int
+    """Of its message."""
+    declared: bool
+    """With the version in the client's cache."""
+    refused: str | None = None
+    """The code, if it was a registration that is not allowed."""
 
 
 class Session:
@@ -106,8 +118,7 @@ class Session:
         """The highest number of a message with operations."""
         self.unsaved: dict[Key, int] | None = None
         """Registrations not known to be durable, with the request that is to make them so."""
-        self.unconfirmed: dict[Key, tuple[int, bool]] | None = None
-        """Operations to be answered: the number of their message, and was a version declared?"""
+        self.unconfirmed: dict[Key, Unconfirmed] | None = None
         self.sync_asked_at: float | None = None
         self.lagging = False
         self.lagged_in: int | None = None

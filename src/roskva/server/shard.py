@@ -78,6 +78,8 @@ _TICK_S: Final = 1.0
 _MARKER: Final = "matcher"
 _BRIDGE_GONE_S: Final = 10.0
 _BRIDGE_PATIENCE_S: Final = 2.0
+_FLUSH_DELAY_S: Final = 0.05
+"""Long enough for thousands to be told first."""
 _LOCK_PATIENCE_S: Final = 5.0
 """The processes of a node that was killed are gone by then, and their locks with them."""
 
@@ -137,7 +139,9 @@ class Shard:
         self._link_ids = 0
         self._marked = 0
         self._closing = False
-        self.matcher = Matcher(MatcherConfig(self.number, shards), opened.stored)
+        self.matcher = Matcher(
+            MatcherConfig(self.number, shards, flush_delay=_FLUSH_DELAY_S), opened.stored
+        )
         self.rows = Rows(opened.boot, wall_clock_us(), time.monotonic())
         self._matching = Stepper(
             self.matcher,

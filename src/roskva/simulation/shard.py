@@ -113,9 +113,14 @@ class ShardNode(Node):
         self.store.write([*layout.operations_of(row), layout.put_boot(boot)], sync=True)
         self.durable_marker = row
         timeout = 3 * swarm.ping_interval
-        self.matcher = Matcher(
-            MatcherConfig(self.index, swarm.shards, link_timeout=timeout, read_timeout=2.0), row
+        config = MatcherConfig(
+            self.index,
+            swarm.shards,
+            link_timeout=timeout,
+            read_timeout=2.0,
+            flush_delay=swarm.flush_delay,
         )
+        self.matcher = Matcher(config, row)
         self.rows = Rows(boot, self.wall_us(), self.now())
 
     def crash(self, fate: Fate = "lost") -> None:

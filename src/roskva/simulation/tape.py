@@ -127,6 +127,8 @@ class Swarm(msgspec.Struct, frozen=True):
     segment_bytes: int = 2000
     packet_ids: int = 20
     """Few, so that they meet again while in flight."""
+    flush_delay: float = 0.0
+    """Before a matcher persists what nobody waits for."""
 
 
 class Tape(msgspec.Struct, frozen=True):
@@ -191,6 +193,7 @@ def _swarm(dice: Random, fault_time: float) -> Swarm:
         fast_path_loss=dice.choice((0.0, 0.0, 0.1, 0.5)),
         segment_bytes=dice.choice((2000, 8000)),
         packet_ids=dice.choice((4, 20)),
+        flush_delay=dice.choice((0.0, 0.05, 2.0)),
     )
 
 
