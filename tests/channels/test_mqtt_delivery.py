@@ -435,9 +435,7 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
     (first,), (second,) = sides[0].told(), sides[1].told()
     assert first.id == second.id
     # The third has that very id in flight for something else.
-    busy = sides[2].conn._delivery
-    assert busy is not None
-    busy.ids.take(first.id, (Y, 9, EPOCH))
+    sides[2].conn._in_flight().take(first.id, (Y, 9, EPOCH))
     sides[2].conn.broadcast(frame)
     frame.flush()
     (third,) = sides[2].told()

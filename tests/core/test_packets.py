@@ -21,7 +21,7 @@ def test_every_ack_names_what_was_sent_under_its_id_and_nothing_is_in_flight_twi
             assert ids.acked(step) == in_flight.pop(step, None)
         elif not ids.full():
             proposed, sent = step
-            id = proposed if ids.take_alone(proposed, sent) else ids.take(proposed, sent)
+            id = ids.take(proposed, sent)
             assert (id is None) is (sent in in_flight.values())
             if id is not None:
                 assert id not in in_flight

@@ -26,45 +26,35 @@ from roskva.wire.messages import FromClient, Notification, ServerMessage
 
 HIGH_WATER_BYTES: Final = 8 * 1024
 LOW_WATER_BYTES: Final = 2 * 1024
-_WRITTEN_TOGETHER: Final = 100
-
 F = TypeVar("F")
 
 
 class Frame:
     """One message for many connections, encoded once in each form that somebody needs."""
 
-    __slots__ = ("_encoded", "_packets", "_writes", "message", "step")
+    __slots__ = ("encoded", "message", "packets", "step", "writes")
 
     def __init__(self, message: ServerMessage, step: int) -> None:
         self.message = message
         self.step = step
         """Of the core: see `Lagging`."""
-        self._encoded: dict[Callable[[ServerMessage], object], object] = {}
-        self._writes: list[Callable[[bytes], None]] = []
-        self._packets: list[bytes] = []
-
-    def to_write(self, write: Callable[[bytes], None], packet: bytes) -> None:
-        """When a hundred connections have been looked at. If each were written to as it is looked
-        at, its bookkeeping and the system call would push each other out of the processor's caches:
-        a tenth of the whole cost. If all were looked at first, the first would wait for the last.
-        """
-        self._writes.append(write)
-        self._packets.append(packet)
-        if len(self._writes) >= _WRITTEN_TOGETHER:
-            self.flush()
+        self.encoded: dict[Callable[[ServerMessage], Any], Any] = {}
+        """What `encode` made, by who made it."""
+        self.writes: list[Callable[[bytes], None]] = []
+        """Of connections that were looked at, to be called with `packets`."""
+        self.packets: list[bytes] = []
 
     def flush(self) -> None:
-        writes, self._writes = self._writes, []
-        packets, self._packets = self._packets, []
+        writes, self.writes = self.writes, []
+        packets, self.packets = self.packets, []
         for write, packet in zip(writes, packets, strict=True):
             write(packet)
 
-    def encoded(self, encode: Callable[[ServerMessage], F]) -> F:
-        found = self._encoded.get(encode)
+    def encode(self, encode: Callable[[ServerMessage], F]) -> F:
+        found: F | None = self.encoded.get(encode)
         if found is None:
-            found = self._encoded[encode] = encode(self.message)
-        return found  # type: ignore[return-value]  # it is what `encode` returned
+            found = self.encoded[encode] = encode(self.message)
+        return found
 
 
 class Connection(ABC):
@@ -79,7 +69,8 @@ class Connection(ABC):
 
     @abstractmethod
     def broadcast(self, frame: Frame) -> None:
-        """Notifications that many sessions get alike; whoever made the frame flushes it."""
+        """A notification that many sessions get alike: what is to be written goes to the frame, and
+        whoever made the frame flushes it."""
 
     @abstractmethod
     def close(self) -> None:

@@ -138,7 +138,8 @@ class WebSocket(asyncio.Protocol, Connection):
 
     def broadcast(self, frame: Frame) -> None:
         if not self._closing:
-            frame.to_write(self._transport.write, frame.encoded(self._encode))
+            frame.writes.append(self._transport.write)
+            frame.packets.append(frame.encode(self._encode))
 
     def close(self) -> None:
         self._hang_up(_COME_BACK, "come back later")

@@ -24,12 +24,9 @@ _FEW: Final = 8
 
 
 class PacketIds:
-    __slots__ = ("_index", "alone", "alone_id", "in_flight", "last", "receive_maximum")
+    __slots__ = ("_index", "in_flight", "last", "receive_maximum")
 
     def __init__(self, receive_maximum: int) -> None:
-        self.alone: Sent | None = None
-        """The only one in flight, as a rule: it needs no table, which is half of what it costs."""
-        self.alone_id = 0
         self.in_flight: dict[int, Sent | None] = {}
         """None: taken back, and only the id is still in use."""
         self._index: set[Sent | None] | None = None
@@ -38,21 +35,10 @@ class PacketIds:
         self.receive_maximum = receive_maximum
 
     def full(self) -> bool:
-        return self.count() >= self.receive_maximum
-
-    def count(self) -> int:
-        return len(self.in_flight) + (self.alone is not None)
-
-    def take_alone(self, id: int, sent: Sent) -> bool:
-        """The short way, where nothing else is in flight."""
-        if self.alone is not None or self.in_flight:
-            return False
-        self.alone, self.alone_id = sent, id
-        return True
+        return len(self.in_flight) >= self.receive_maximum
 
     def take(self, proposed: int, sent: Sent) -> int | None:
         """The id to send this under; None if it is in flight already. Not to be asked when full."""
-        self._join_the_others()
         if self.in_flight and self._is_in_flight(sent):
             return None
         id = proposed if proposed not in self.in_flight else self._free_id()
@@ -62,12 +48,6 @@ class PacketIds:
         return id
 
     def acked(self, id: int) -> Sent | None:
-        if id == self.alone_id and self.alone is not None:
-            sent, self.alone = self.alone, None
-            return sent
-        return self._acked(id)
-
-    def _acked(self, id: int) -> Sent | None:
         sent = self.in_flight.pop(id, None)
         if self._index is not None:
             self._index.discard(sent)
@@ -80,18 +60,10 @@ class PacketIds:
 
         An ack of before would hide that the current version is due again.
         """
-        if not keys:
-            return
-        self._join_the_others()
         for id, sent in self.in_flight.items():
             if sent is not None and sent[0] in keys:
                 self.in_flight[id] = None
         self._index = None
-
-    def _join_the_others(self) -> None:
-        if self.alone is not None:
-            self.in_flight[self.alone_id] = self.alone
-            self.alone = None
 
     def _is_in_flight(self, sent: Sent) -> bool:
         if self._index is None:

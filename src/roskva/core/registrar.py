@@ -58,8 +58,9 @@ from roskva.core.effects import (
 from roskva.core.freshness import NEVER, Due, due
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
+from roskva.core.packets import Sent
 from roskva.core.saving import Saving
-from roskva.core.session import Phase, Session, Unconfirmed
+from roskva.core.session import Phase, Session, Unconfirmed, Watched
 from roskva.core.standing import Standing
 from roskva.core.telling import TURN, Telling
 from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
@@ -414,12 +415,29 @@ class Registrar:
             self._disagree(session, message)
 
     def _acked(self, event: Acked) -> None:
-        conns, now = self.conns, self.now
-        for conn, (key, version, epoch) in zip(event.conns, event.sent, strict=True):
+        """Many have acked the same as a rule, and what it is the latest of is looked up once."""
+        conns, now, opened, fresh = self.conns, self.now, Phase.OPEN, 0
+        last: Sent | None = None
+        latest: Watched | None = None
+        for conn, sent in zip(event.conns, event.sent, strict=True):
             session = conns.get(conn)
-            if session is not None and session.phase is Phase.OPEN:
-                session.heard_at = now
-                self._ack(session, key, version, epoch)
+            if session is None or session.phase is not opened:
+                continue
+            session.heard_at = now
+            if sent is not last:
+                last, latest = sent, self._latest(sent)
+            acked = session.registered.get(sent[0])
+            if latest is None or latest.known is None or acked is None or acked[0] >= sent[1]:
+                self._ack(session, *sent)
+                continue
+            fresh += 1
+            self.saving.set_acked(session, latest, latest.known)
+        self.counters["acks"] += fresh
+
+    def _latest(self, sent: Sent) -> Watched | None:
+        """The object that stands at this."""
+        watched = self.watched.get(sent[0])
+        return watched if watched is not None and watched.known == sent[1:] else None
 
     def _ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
         acked = session.registered.get(key)

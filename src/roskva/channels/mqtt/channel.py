@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from roskva.channels.base import Front
 from roskva.channels.mqtt.connection import MqttConnection
-from roskva.channels.mqtt.delivery import Delivery, Notices
+from roskva.channels.mqtt.delivery import Notices
 from roskva.channels.mqtt.limits import MqttLimits
 from roskva.core.effects import Acked, Handle
 from roskva.core.packets import Sent
@@ -38,7 +38,8 @@ class MqttChannel:
         self._visits: dict[int, dict[MqttConnection, None]] = {}
         self._acked: list[Handle] = []
         self._sent: list[Sent] = []
-        self._full: dict[Delivery, None] = {}
+        self.full: dict[MqttConnection, None] = {}
+        """Those with acks since, which may have room again."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
@@ -48,25 +49,21 @@ class MqttChannel:
 
     # Acks: all that arrive in one turn of the loop are one step of the core.
 
-    def puback(self, delivery: Delivery, id: int) -> None:
-        sent = delivery.ids.acked(id)
-        if sent is not None:
-            if not self._acked:
-                asyncio.get_running_loop().call_soon(self.take_pubacks)
-            self._acked.append(delivery.conn)
-            self._sent.append(sent)
-        if delivery.full:
-            self._full[delivery] = None
+    def acked(self, conn: MqttConnection, sent: Sent) -> None:
+        if not self._acked:
+            asyncio.get_running_loop().call_soon(self.take_pubacks)
+        self._acked.append(conn)
+        self._sent.append(sent)
 
     def take_pubacks(self) -> None:
         if self._acked:
             acked, self._acked = self._acked, []
             sent, self._sent = self._sent, []
             self.front.step(Acked(acked, sent))
-        if self._full:
-            full, self._full = self._full, {}
-            for delivery in full:
-                delivery.go_on()
+        if self.full:
+            full, self.full = self.full, {}
+            for conn in full:
+                conn.go_on()
 
     # Time.
 

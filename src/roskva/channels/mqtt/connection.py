@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES, Connection, Frame
+from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES
 from roskva.channels.mqtt import codes, encode, greeting, properties
 from roskva.channels.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
 from roskva.channels.mqtt.decode import (
@@ -66,16 +66,16 @@ class Phase(Enum):
     CLOSED = 3
 
 
-class MqttConnection(asyncio.Protocol, Connection):
+class MqttConnection(Delivery, asyncio.Protocol):
     __slots__ = (
-        *("_connect", "_decoder", "_delivery", "_encode", "_error", "_heard_in", "_held"),
-        *("_number", "_phase", "_publishing", "_quick", "_requests", "_row", "_session"),
-        *("_taking", "_terms", "_will", "front", "limits", "mqtt", "principal"),
-        *("transport", "version", "visited_in"),
+        *("_connect", "_decoder", "_error", "_heard_in", "_held", "_number", "_phase"),
+        *("_publishing", "_quick", "_requests", "_row", "_session", "_taking", "_terms"),
+        *("_will", "limits", "mqtt", "principal", "transport", "version", "visited_in"),
     )
     channel = "mqtt"
 
     def __init__(self, mqtt: "MqttChannel") -> None:
+        super().__init__(mqtt.encode_v3)
         self.mqtt = mqtt
         self.front = mqtt.front
         self.limits = mqtt.limits
@@ -93,9 +93,6 @@ class MqttConnection(asyncio.Protocol, Connection):
         """The client's id in the core, once it is attached."""
         self._session = 0
         self._number = 0
-        self._delivery: Delivery | None = None
-        """While it is open."""
-        self._encode = mqtt.encode_v3
         self._requests: Requests | None = None
         self._publishing: Publishing | None = None
         self._held = 0
@@ -117,28 +114,31 @@ class MqttConnection(asyncio.Protocol, Connection):
 
     def data_received(self, data: bytes) -> None:
         self._heard_in = self.mqtt.turn
-        delivery = self._delivery
-        if delivery is not None and self._quick and data[0] == _PUBACK:
-            if len(data) == 4 and data[1] == 2:
-                self.mqtt.puback(delivery, data[2] << 8 | data[3])
-                return
+        alone = self._alone
+        if alone is not None and data == alone.ack and self._quick:
+            self._alone, self._room = None, self._max_packet
+            self.mqtt.acked(self, alone.sent)
+            return
+        if self._quick and data[0] == _PUBACK:
             ids = pubacks(data)
             if ids is not None:
                 for id in ids:
-                    self.mqtt.puback(delivery, id)
+                    self._puback(id)
                 return
         self.mqtt.take_pubacks()  # they came before
         self._decoder.feed(data)
         self._take_packets()
 
-    def pause_writing(self) -> None:
-        if self._delivery is not None:
-            self._delivery.pause()
+    def _puback(self, id: int) -> None:
+        sent = self._acked(id)
+        if sent is not None:
+            self.mqtt.acked(self, sent)
+        if self._full:
+            self.mqtt.full[self] = None
 
     def resume_writing(self) -> None:
-        if self._delivery is not None:
-            self._delivery.resume()
-            self.release(FOR_UNREAD)
+        super().resume_writing()
+        self.release(FOR_UNREAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.mqtt.take_pubacks()
@@ -177,8 +177,8 @@ class MqttConnection(asyncio.Protocol, Connection):
             self._error = message.error.code
         if self._phase is Phase.OPENING and message.session is not None:
             self._open(message)
-        delivery, requests = self._delivery, self._requests
-        if delivery is None:
+        requests = self._requests
+        if self._phase is not Phase.OPEN:
             return
         if message.statuses and requests is not None:
             for status in message.statuses:
@@ -186,14 +186,9 @@ class MqttConnection(asyncio.Protocol, Connection):
             self._answer_requests(requests)
         if message.notifications:
             for notice in self._encode(message):
-                delivery.tell(notice)
+                self._tell(notice)
         for status in message.statuses:
-            delivery.settled(status.object, status.registered)
-
-    def broadcast(self, frame: Frame) -> None:
-        delivery = self._delivery
-        if delivery is not None:
-            delivery.broadcast(frame.encoded(self._encode), frame)
+            self._settled(status.object, status.registered)
 
     def close(self) -> None:
         reason = _CLOSING.get(self._error, Reason.UNSPECIFIED)
@@ -219,7 +214,7 @@ class MqttConnection(asyncio.Protocol, Connection):
             self._refuse(bad)
         finally:
             self._taking = False
-        self._quick = self._delivery is not None and not self._held and decoder.idle()
+        self._quick = self._phase is Phase.OPEN and not self._held and decoder.idle()
 
     def _take(self, packet: Packet) -> None:
         if self._phase is Phase.GREETING:
@@ -227,17 +222,17 @@ class MqttConnection(asyncio.Protocol, Connection):
                 raise BadPacket(Reason.PROTOCOL_ERROR, "the first packet is not a CONNECT")
             self._greet(packet)
             return
-        assert self._delivery is not None, "nothing is taken while the session is being opened"
+        assert self._phase is Phase.OPEN, "nothing is taken while the session is being opened"
         match packet:
             case PubAck(id=id):
-                self.mqtt.puback(self._delivery, id)
+                self._puback(id)
                 self.mqtt.take_pubacks()
             case Publish():
                 self._publishes().receive(packet)
             case PubRel():
                 self._publishes().release(packet)
             case Subscribe() | Unsubscribe():
-                self._request(packet, self._delivery)
+                self._request(packet)
             case PingReq():
                 self.answer(encode.PINGRESP)
                 self.say()
@@ -253,14 +248,14 @@ class MqttConnection(asyncio.Protocol, Connection):
             self.transport.write(encode.connack(version, bad.reason))
         self.hang_up(bad.reason, str(bad))
 
-    def _request(self, packet: Subscribe | Unsubscribe, delivery: Delivery) -> None:
+    def _request(self, packet: Subscribe | Unsubscribe) -> None:
         requests = self._requests
         if requests is None:
             requests = self._requests = Requests(self.version, self.limits.max_filters)
         if isinstance(packet, Subscribe):
-            operations = requests.subscribe(packet, self._number + 1, delivery)
+            operations = requests.subscribe(packet, self._number + 1, self)
         else:
-            operations = requests.unsubscribe(packet, self._number + 1, delivery)
+            operations = requests.unsubscribe(packet, self._number + 1, self)
         if len(requests) >= self.limits.max_requests:
             self.hold(FOR_REQUESTS)
         if operations:
@@ -337,7 +332,7 @@ class MqttConnection(asyncio.Protocol, Connection):
         assert connect is not None and terms is not None and session is not None  # noqa: PT018
         self._session = session
         resumed = message.digest is not None and message.digest.count > 0
-        self._delivery = Delivery(self, terms.receive_maximum, terms.max_packet, resumed)
+        self._begin(self.transport.write, terms.receive_maximum, terms.max_packet, resumed)
         self._phase, self._connect = Phase.OPEN, None
         said = greeting.connack_properties(connect, terms, self.limits)
         self.answer(encode.connack(self.version, Reason.SUCCESS, resumed, said))
@@ -356,7 +351,8 @@ class MqttConnection(asyncio.Protocol, Connection):
 
     def _end(self) -> None:
         if self._phase is not Phase.CLOSED:
-            self._phase, self._delivery, self._quick = Phase.CLOSED, None, False
+            self._phase, self._quick = Phase.CLOSED, False
+            self._stop()
             self.transport.close()
             self.mqtt.visit_later(self, self.limits.closing_timeout_s)
 
@@ -383,7 +379,7 @@ class MqttConnection(asyncio.Protocol, Connection):
 
     def answer(self, packet: bytes) -> None:
         """Not a notification, and small; but a client that does not read may ask for many."""
-        if self._delivery is None:
+        if self._phase is not Phase.OPEN:
             return
         if self._terms is not None and len(packet) > self._terms.max_packet:
             self._end()

@@ -9,20 +9,22 @@ A client that has as many packets in flight as it takes (Receive Maximum), or wh
 drain, lags: it is left out, and the core tells it the newest versions when it has drained. Being
 full is said only when something had to be left out, so that a small window costs nothing as long
 as acks keep up.
+
+Nearly always a client has nothing in flight when the next notification comes. That way is short,
+and all it touches is in one object: with thousands of connections, each object is a cache miss.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection
+from typing import Final
 
-from roskva.channels.base import Frame
+from roskva.channels.base import Connection, Frame, Front
 from roskva.channels.mqtt import encode, fields
+from roskva.channels.mqtt.codes import V3
 from roskva.channels.mqtt.encode import DUP, QOS_1, RETAIN
 from roskva.core.effects import Acked, Drained, Lagging
 from roskva.core.packets import MAX_ID, PacketIds, Sent
 from roskva.model import NO_VERSION, Key
 from roskva.wire.messages import Notification, ServerMessage
-
-if TYPE_CHECKING:
-    from roskva.channels.mqtt.connection import MqttConnection
 
 UNKNOWN: Final = b"?"
 _NO_PROPERTIES: Final = b"\0"
@@ -36,13 +38,16 @@ _NOT_SUBSCRIBED: Final = -1
 class Notice:
     """A notification as packets: `shared` under the id that was proposed, or made to measure."""
 
-    __slots__ = ("_once", "_rest", "_topic", "id", "key", "sent", "shared")
+    __slots__ = ("_once", "_rest", "_topic", "ack", "id", "key", "sent", "shared", "size")
 
     def __init__(self, topic: bytes, rest: bytes, id: int, sent: Sent) -> None:
         self.key: Key = sent[0]
         self.id = id
         self.sent = sent
         self.shared = encode.publish(topic, rest, QOS_1, id)
+        self.size = len(self.shared)
+        self.ack = encode.puback(V3, id)
+        """As clients send it."""
         self._topic = topic
         self._rest = rest
         self._once: bytes | None = None
@@ -96,21 +101,26 @@ def _properties(notification: Notification) -> bytes:
     return fields.varint(len(pair)) + pair
 
 
-class Delivery:
-    __slots__ = (
-        *("_awaited", "_congested", "_max_packet", "_resumed", "_since"),
-        *("_step", "_told", "_write", "conn", "full", "granted", "ids"),
-    )
+class Delivery(Connection):
+    """What a connection is to the core as far as notifications go; see also `MqttConnection`.
 
-    def __init__(
-        self, conn: "MqttConnection", receive_maximum: int, max_packet: int, resumed: bool
-    ) -> None:
-        self.conn = conn
-        self._step = conn.front.step
-        self._write = conn.transport.write
-        self._max_packet = max_packet
-        self._resumed = resumed
-        self.ids = PacketIds(receive_maximum)
+    Nothing goes out before `_begin` and after `_stop`.
+    """
+
+    __slots__ = (
+        *("_alone", "_awaited", "_congested", "_encode", "_full", "_ids", "_max_packet"),
+        *("_receive_maximum", "_resumed", "_room", "_since", "_told", "_write", "front", "granted"),
+    )
+    front: Front
+
+    def __init__(self, encode: Callable[[ServerMessage], list[Notice]]) -> None:
+        self._encode = encode
+        self._alone: Notice | None = None
+        """The only one in flight."""
+        self._ids: PacketIds | None = None
+        """What is in flight, where that was ever more than one."""
+        self._room = 0
+        """The size of a packet that may go out as the only one in flight; 0: none may."""
         self.granted: dict[Key, int] = {}
         """QoS by topic. Of a resumed session it fills as topics are told: which they are is in the
         row, but not their QoS, and 1 is the one that loses nothing."""
@@ -118,10 +128,26 @@ class Delivery:
         """The last that was sent under QoS 0."""
         self._awaited: dict[Key, bool] = {}
         """Subscriptions to be answered with the current version, or without sending it."""
-        self.full = False
+        self._max_packet = 0
+        self._full = False
         self._congested = False
         self._since: int | None = None
         """The first step that the core was told this connection was left out of."""
+
+    def _begin(
+        self,
+        write: Callable[[bytes], None],
+        receive_maximum: int,
+        max_packet: int,
+        resumed: bool,
+    ) -> None:
+        self._write = write
+        self._receive_maximum = receive_maximum
+        self._max_packet = self._room = max_packet
+        self._resumed = resumed
+
+    def _stop(self) -> None:
+        self._max_packet = self._room = 0
 
     # Subscriptions.
 
@@ -130,7 +156,12 @@ class Delivery:
         self._awaited[key] = send_current
         self._told.pop(key, None)
 
-    def settled(self, key: Key, registered: bool) -> None:
+    def subscribed_anew(self, keys: Collection[Key]) -> None:
+        """What is in flight of these may be sent again."""
+        if keys:
+            self._in_flight().disown(keys)
+
+    def _settled(self, key: Key, registered: bool) -> None:
         """The core confirmed or refused it, and has told what was due."""
         self._awaited.pop(key, None)
         if not registered:
@@ -142,46 +173,44 @@ class Delivery:
         return self.granted.pop(key, None) is not None or self._resumed
 
     def _qos(self, key: Key) -> int:
-        """Of a topic that was not subscribed on this connection."""
-        if not self._resumed:
-            return _NOT_SUBSCRIBED
-        self.granted[key] = _AT_LEAST_ONCE
-        return _AT_LEAST_ONCE
+        qos = self.granted.get(key)
+        if qos is None:
+            qos = _NOT_SUBSCRIBED
+            if self._resumed:
+                qos = self.granted[key] = _AT_LEAST_ONCE
+        return qos
 
     # Notifications.
 
-    def broadcast(self, notices: list[Notice], frame: Frame) -> None:
-        for notice in notices:
-            qos = self.granted.get(notice.key)
-            if qos is None:
-                qos = self._qos(notice.key)
-            if len(notice.shared) > self._max_packet:
-                notice = notice.shortened()
-                if len(notice.shared) > self._max_packet:
-                    continue
-            if qos == _AT_LEAST_ONCE:
-                if self._congested:
-                    self._leave_out(frame.step)
-                    return
-                if self.ids.take_alone(notice.id, notice.sent):
-                    frame.to_write(self._write, notice.shared)
-                    continue
-                if self.ids.full():
-                    self._leave_out(frame.step)
-                    return
-                id = self.ids.take(notice.id, notice.sent)
-                if id is not None:
-                    shared = id == notice.id
-                    frame.to_write(
-                        self._write, notice.shared if shared else notice.packet(QOS_1, id)
-                    )
-            elif qos == _AT_MOST_ONCE:
-                if self._congested:
-                    self._leave_out(frame.step)
-                    return
-                self._tell_once(notice, 0)
+    def broadcast(self, frame: Frame) -> None:
+        notices = frame.encoded.get(self._encode) or frame.encode(self._encode)
+        notice: Notice = notices[0]
+        if notice.size <= self._room and self.granted.get(notice.key) == _AT_LEAST_ONCE:
+            self._alone, self._room = notice, 0
+            frame.writes.append(self._write)
+            frame.packets.append(notice.shared)
+        elif self._max_packet:
+            self._broadcast(notice, frame)
 
-    def tell(self, notice: Notice) -> None:
+    def _broadcast(self, notice: Notice, frame: Frame) -> None:
+        qos, fitting = self._qos(notice.key), self._fitting(notice)
+        if fitting is None or qos == _NOT_SUBSCRIBED:
+            return
+        if self._congested:
+            self._leave_out(frame.step)
+        elif qos == _AT_MOST_ONCE:
+            self._tell_once(fitting, 0)
+        elif self._in_flight().full():
+            self._leave_out(frame.step)
+        else:
+            id = self._in_flight().take(notice.id, notice.sent)
+            if id is not None:
+                frame.writes.append(self._write)
+                frame.packets.append(
+                    fitting.shared if id == notice.id else fitting.packet(QOS_1, id)
+                )
+
+    def _tell(self, notice: Notice) -> None:
         """To this session alone: the answer to a SUBSCRIBE, or what it had missed."""
         key = notice.key
         send_current = self._awaited.pop(key, None)
@@ -189,25 +218,29 @@ class Delivery:
             self._pass_over(notice)
             return
         flags = RETAIN if send_current else 0
-        qos = self.granted.get(key)
-        if qos is None:
-            qos = self._qos(key)
+        if key not in self.granted:
             flags |= DUP  # an earlier connection may have been sent it
-        if len(notice.shared) > self._max_packet:
-            notice = notice.shortened()
-            if len(notice.shared) > self._max_packet:
-                return
+        qos, fitting = self._qos(key), self._fitting(notice)
+        if fitting is None:
+            return
         if qos == _AT_MOST_ONCE:
-            self._tell_once(notice, flags)
+            self._tell_once(fitting, flags)
         elif qos == _AT_LEAST_ONCE:
-            if self.ids.full():
+            in_flight = self._in_flight()
+            if in_flight.full():
                 if send_current:
                     self._awaited[key] = True
                 self._leave_out(0)
                 return
-            id = self.ids.take(notice.id, notice.sent)
+            id = in_flight.take(notice.id, notice.sent)
             if id is not None:
-                self._write(notice.packet(QOS_1 | flags, id))
+                self._write(fitting.packet(QOS_1 | flags, id))
+
+    def _fitting(self, notice: Notice) -> Notice | None:
+        """In the size that the client takes, if there is one."""
+        if notice.size > self._max_packet:
+            notice = notice.shortened()
+        return notice if notice.size <= self._max_packet else None
 
     def _tell_once(self, notice: Notice, flags: int) -> None:
         if self._told.get(notice.key) == notice.sent:
@@ -218,35 +251,62 @@ class Delivery:
     def _pass_over(self, notice: Notice) -> None:
         """The client asked not to be sent what there was before it subscribed."""
         if self.granted.get(notice.key) == _AT_LEAST_ONCE:
-            self._step(Acked([self.conn], [notice.sent]))
+            self.front.step(Acked([self], [notice.sent]))
         else:
             self._told[notice.key] = notice.sent
 
-    def go_on(self) -> None:
-        """After acks: is there room enough again?"""
-        if self.full and self.ids.count() <= self.ids.receive_maximum // 2:
-            self.full = False
-            self._say_drained()
+    # What is in flight.
+
+    def _in_flight(self) -> PacketIds:
+        """The table; from now on the short way is closed, until it is empty."""
+        ids = self._ids
+        if ids is None:
+            ids = self._ids = PacketIds(self._receive_maximum)
+        if self._alone is not None:
+            ids.take(self._alone.id, self._alone.sent)
+            self._alone = None
+        self._room = 0
+        return ids
+
+    def _acked(self, id: int) -> Sent | None:
+        sent = self._in_flight().acked(id)
+        self._reopen()
+        return sent
+
+    def _reopen(self) -> None:
+        """The short way, if nothing is in its way."""
+        if self._alone is None and not (self._ids and self._ids.in_flight) and not self._congested:
+            self._room = self._max_packet
 
     # Lagging.
 
+    def go_on(self) -> None:
+        """After acks: is there room enough again?"""
+        if self._full and len(self._in_flight().in_flight) <= self._receive_maximum // 2:
+            self._full = False
+            self._reopen()
+            self._say_drained()
+
     def _leave_out(self, step: int) -> None:
-        self.full = self.ids.full()
+        self._full = self._ids is not None and self._ids.full()
         if self._since is None or step < self._since:
             self._since = step
-            self._step(Lagging(self.conn, step))
+            self.front.step(Lagging(self, step))
 
-    def pause(self) -> None:
+    def pause_writing(self) -> None:
         """The socket does not drain; what was written still goes out."""
         self._congested = True
-        if not self.full:
-            self._step(Lagging(self.conn))
+        self._in_flight()
+        if self._max_packet and not self._full:
+            self.front.step(Lagging(self))
 
-    def resume(self) -> None:
+    def resume_writing(self) -> None:
         self._congested = False
-        self._say_drained()
+        self._reopen()
+        if self._max_packet:
+            self._say_drained()
 
     def _say_drained(self) -> None:
-        if not self.full and not self._congested:
+        if not self._full and not self._congested:
             self._since = None
-            self._step(Drained(self.conn))
+            self.front.step(Drained(self))

@@ -63,7 +63,7 @@ class Requests:
             if wanted.retain_handling == _SEND_CURRENT:
                 again.add(key)
             operations += _register(wanted)
-        to.ids.disown(again)
+        to.subscribed_anew(again)
         self._pending.append(request)
         return operations
 
