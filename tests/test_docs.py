@@ -207,6 +207,17 @@ def test_every_package_has_its_place_in_the_architecture() -> None:
     assert [name for name in names if name not in TEXT["ARCHITECTURE.md"]] == []
 
 
+def test_every_line_of_the_security_checklist_names_a_test_that_exists() -> None:
+    checklist = TEXT["docs/security.md"].partition("## Checklist")[2].partition("\n## ")[0]
+    lines = [line for line in checklist.splitlines() if line.startswith("| ")][1:]
+    assert len(lines) > 20
+    for line in lines:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line)
+        assert named, line
+        for file, test in named:
+            assert re.search(rf"def {test}\(", (ROOT / file).read_text()), f"{file}::{test}"
+
+
 def test_every_decision_is_listed() -> None:
     decisions = [path.name for path in (ROOT / "docs/decisions").glob("[0-9]*.md")]
     listed = TEXT["docs/decisions/README.md"]

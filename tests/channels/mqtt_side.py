@@ -211,7 +211,9 @@ class RecordingFront:
         self.messages.append(message)
         self.order.append(type(message).__name__)
 
-    def identify(self, app: str | None, credential: str | None) -> Principal:
+    def identify(
+        self, app: str | None, credential: str | None, certificate: str | None = None
+    ) -> Principal:
         self.identified.append((app, credential))
         if isinstance(self.principal, RoskvaError):
             raise self.principal

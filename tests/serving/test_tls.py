@@ -226,6 +226,28 @@ def test_client_certificates_are_optional_unless_required(
         assert roskva.publish(node.url, "test/x", 1, tls=tls, give_up_after=PATIENCE_S) == 1
 
 
+def test_certificates_tell_devices_of_the_same_id_apart(
+    mutual: Callable[[bool], Node], certs: Path
+) -> None:
+    """Each has a session of its own, and neither can take over the other's."""
+    node = mutual(False)
+    node.publish("test/x", 1)
+    devices = [mqtt(node, trusting(certs, name)) for name in ("alice", "bob")]
+    try:
+        for client, heard, connected in devices:
+            await_that(lambda: bool(connected), PATIENCE_S)  # noqa: B023
+            client.subscribe("test/x", 1)
+            await_that(lambda: heard == [b"1"], PATIENCE_S)  # noqa: B023
+        node.publish("test/x", 2)
+        for _, heard, connected in devices:
+            await_that(lambda: heard == [b"1", b"2"], PATIENCE_S)  # noqa: B023
+            assert len(connected) == 1
+    finally:
+        for client, _, _ in devices:
+            client.disconnect()
+            client.loop_stop()
+
+
 def test_required_certificates_are_required_on_every_port(
     mutual: Callable[[bool], Node], certs: Path, tmp_path: Path
 ) -> None:

@@ -92,10 +92,10 @@ class Front(Protocol):
         ...
 
     def identify(
-        self, app: str | None, credential: str | None
+        self, app: str | None, credential: str | None, certificate: str | None = None
     ) -> Principal | Coroutine[Any, Any, Principal]:
         """Who is it that connects? `Unauthorised` if nobody we let in. To be awaited if keys have
-        to be fetched first."""
+        to be fetched first. `certificate`: the name in the one it has shown, if any."""
         ...
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:

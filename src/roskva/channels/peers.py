@@ -47,6 +47,13 @@ class Peers:
         return address is not None and any(address in network for network in self._proxies)
 
 
+def certificate_name(transport: asyncio.BaseTransport) -> str | None:
+    """The common name in the certificate that the other end has shown, and we believe."""
+    certificate = transport.get_extra_info("peercert") or {}
+    named = (pair for part in certificate.get("subject", ()) for pair in part)
+    return next((value for kind, value in named if kind == "commonName"), None)
+
+
 def _peer(transport: asyncio.BaseTransport) -> str:
     """Without port and scope; an IPv4 address as such, also where sockets speak both."""
     found = transport.get_extra_info("peername")

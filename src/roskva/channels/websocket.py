@@ -26,7 +26,7 @@ from roskva.channels.base import (
 from roskva.channels.bearer import credential_of
 from roskva.channels.deadlines import Deadlines
 from roskva.channels.origins import REFUSED, Origins
-from roskva.channels.peers import Peers
+from roskva.channels.peers import Peers, certificate_name
 from roskva.channels.websocket_frames import FrameReader, Opcode, close_frame, frame
 from roskva.core.effects import Closed, Drained, Lagging, Opened
 from roskva.errors import BadMessage, RoskvaError, TooLarge, Unauthorised, WrongProtocol
@@ -266,7 +266,8 @@ class WebSocket(asyncio.Protocol, Connection):
         """None: when it is known who it is, it goes on from there."""
         if self._identifying:
             raise BadMessage("a second hello before the first was answered")
-        found = self._front.identify(app, hello.credential or self._credential)
+        credential = hello.credential or self._credential
+        found = self._front.identify(app, credential, certificate_name(self._transport))
         if isinstance(found, Principal):
             return _registering(found)
         self._identifying = True

@@ -33,7 +33,7 @@ from roskva.core.effects import (
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.token import TokenKeys
 from roskva.errors import RoskvaError, Unauthorised, Unavailable
-from roskva.model import NO_EPOCH, NO_VERSION, Key, Principal, Update, parse_key, shard_of
+from roskva.model import NO_EPOCH, NO_VERSION, NOBODY, Key, Principal, Update, parse_key, shard_of
 from roskva.server.access.base import Authority, Later, Verdict
 from roskva.server.admission import Admission
 from roskva.server.fanout import Fanout
@@ -109,8 +109,12 @@ class NodeFront:
         else:
             self._stepper.step(Received(conn, message, principal=principal))
 
-    def identify(self, app: str | None, credential: str | None) -> Principal | Later[Principal]:
-        return self._authority.identify(app, credential)
+    def identify(
+        self, app: str | None, credential: str | None, certificate: str | None = None
+    ) -> Principal | Later[Principal]:
+        """Where there are keys, it is them that count; else a certificate says at least who."""
+        found = self._authority.identify(app, credential)
+        return Principal(certificate) if found is NOBODY and certificate else found
 
     async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
         found = self._authority.may_register(principal, keys)

@@ -36,6 +36,7 @@ from roskva.channels.mqtt.delivery import Delivery
 from roskva.channels.mqtt.limits import FOR_PUBLISHES, FOR_REQUESTS, FOR_SESSION, FOR_UNREAD
 from roskva.channels.mqtt.publishing import Publishing
 from roskva.channels.mqtt.requests import Requests
+from roskva.channels.peers import certificate_name
 from roskva.core.effects import Attached, Closed
 from roskva.errors import Fenced, Overloaded, TokenRejected, Unavailable
 from roskva.model import MAX_SOURCE_BYTES, NOBODY, Principal
@@ -290,7 +291,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
     def _greet(self, connect: Connect) -> None:
         self.version = connect.version
         self._phase = Phase.OPENING
-        found = greeting.identify(connect, self.front)
+        found = greeting.identify(connect, self.front, certificate_name(self.transport))
         if isinstance(found, Reason | Principal):
             self._greeted(connect, found)
         else:

@@ -94,14 +94,16 @@ Identified = Principal | Reason
 """Who it is, or why it is not let in."""
 
 
-def identify(connect: Connect, front: Front) -> Identified | Coroutine[Any, Any, Identified]:
+def identify(
+    connect: Connect, front: Front, certificate: str | None
+) -> Identified | Coroutine[Any, Any, Identified]:
     """The user name is the app, if a credential alone does not say whose it is."""
     if properties.AUTHENTICATION_METHOD in connect.properties:
         return Reason.BAD_AUTHENTICATION_METHOD
     if not connect.client and connect.version == V3 and not connect.clean:
         return Reason.CLIENT_ID_NOT_VALID
     try:
-        found = front.identify(connect.user or None, _credential(connect))
+        found = front.identify(connect.user or None, _credential(connect), certificate)
         if connect.will is not None and connect.version == V5:
             update_of(connect.will, front)  # to say at once what would be wrong with it
     except RoskvaError as error:
