@@ -11,14 +11,13 @@ import tempfile
 import threading
 import time
 import zlib
-from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow.parquet as pq
 
-from benchmarks.population import plain_states, write_population
+from benchmarks.population import plain_audit, write_population
 from benchmarks.result import NotMeasured, Result
 from roskva.pipeline.requirements import what_is_missing
 
@@ -48,9 +47,10 @@ def audited(data: Path) -> list[Result]:
     out = data / "behind.parquet"
     measured("audit", str(data), "--json", "--out", str(out))
     stores = {int(path.name[6:]): path / "store" for path in data.glob("shard-*")}
-    plain = plain_states(stores, SAMPLE)
-    plain.pop("fresh")
-    wrong = sum((plain - sampled(out)).values()) + sum((sampled(out) - plain).values())
+    plain = {
+        place: state for place, state in plain_audit(stores, SAMPLE).items() if state != "fresh"
+    }
+    wrong = len(plain.items() ^ sampled(out).items())
     registrations = found["registrations"]
     return [
         Result(
@@ -62,16 +62,18 @@ def audited(data: Path) -> list[Result]:
             wrong,
             "registrations",
             0,
-            note=f"{sum(plain.values()):,} that are not fresh, of one in {SAMPLE} clients",
+            note=f"{len(plain):,} that are not fresh, of one in {SAMPLE} clients",
         ),
     ]
 
 
-def sampled(out: Path) -> Counter[str]:
+def sampled(out: Path) -> dict[tuple[bytes, str], str]:
+    """What the job has written of the same clients: who, what, and in which state."""
     limit = 2**32 // SAMPLE
-    table = pq.read_table(out, columns=["client", "state"])
-    pairs = zip(table["client"].to_pylist(), table["state"].to_pylist(), strict=True)
-    return Counter(state for client, state in pairs if zlib.crc32(bytes.fromhex(client)) < limit)
+    table = pq.read_table(out, columns=["client", "object", "state"])
+    found = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    clients = ((bytes.fromhex(client), key, state) for client, key, state in found)
+    return {(client, key): state for client, key, state in clients if zlib.crc32(client) < limit}
 
 
 def measured(*words: str) -> tuple[dict[str, Any], int, float]:

@@ -39,7 +39,12 @@ def write_population(data: Path, clients: int, each: int, objects: int, shards: 
             store.close()
 
 
-def plain_states(stores: dict[int, Path], parts: int = 1) -> Counter[str]:
+def plain_states(stores: dict[int, Path]) -> Counter[str]:
+    """How many registrations are in each state."""
+    return Counter(plain_audit(stores).values())
+
+
+def plain_audit(stores: dict[int, Path], parts: int = 1) -> dict[tuple[bytes, Key], str]:
     """The states of all registrations; with `parts`, of the clients in the first of so many."""
     opened = {number: RocksStore(path, read_only=True) for number, path in stores.items()}
     epochs = {
@@ -47,19 +52,20 @@ def plain_states(stores: dict[int, Path], parts: int = 1) -> Counter[str]:
         for number, store in opened.items()
         if (stored := rows.shard_row(store.read(rows.SHARD_ROW)))
     }
-    counted: Counter[str] = Counter()
+    found = {}
     for store in opened.values():
-        for _, cells in store.scan(*rows.ranges(rows.CLIENT, parts)[0]):
+        for key, cells in store.scan(*rows.ranges(rows.CLIENT, parts)[0]):
             client = rows.stored_client(cells)
             for cell in client.registered:
                 shard = shard_of(cell.object, len(opened))
                 row = rows.stored_object(opened[shard].read(rows.object_key(cell.object)))
                 version = row.version if row.epoch == epochs[shard] else NO_VERSION
                 known = (version, object_epoch(epochs[shard], row.mark))
-                counted[_state(client, (cell.acked, cell.epoch), known)] += 1
+                state = _state(client, (cell.acked, cell.epoch), known)
+                found[rows.client_of(key), cell.object] = state
     for store in opened.values():
         store.close()
-    return counted
+    return found
 
 
 def _state(client: rows.StoredClient, acked: tuple[int, int], known: tuple[int, int]) -> str:
