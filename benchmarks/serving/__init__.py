@@ -23,6 +23,7 @@ from typing import Final, Literal
 import msgspec
 
 from benchmarks.result import Result
+from benchmarks.serving import encrypted
 from benchmarks.serving.generator import Generator, Load, Protocol
 from benchmarks.serving.servers import Server, mosquitto, mosquitto_path, roskva
 
@@ -39,6 +40,7 @@ IDLE_EACH: Final = 5
 PEER: Final = "Mosquitto"
 OURS: Final = "Roskva"
 ONE: Final = "one process"
+_PLAIN: Final = "without TLS"
 
 Start = Callable[[Path, set[int]], AbstractContextManager[Server]]
 
@@ -56,6 +58,7 @@ def run() -> list[Result]:
             ]
         results += memory(generator, directory, server_cores)
         results += registrars(generator, directory)
+        results += tls(directory, server_cores, generator_cores)
     return results
 
 
@@ -219,3 +222,26 @@ def registrars(generator: Generator, directory: Path) -> list[Result]:
     name = "acknowledged MQTT deliveries, --registrars 2"
     rate = figure(name, "/s", loads, lambda load: load.per_s, busy(loads))
     return [msgspec.structs.replace(rate, peers={}), *ratio(rate, ONE)]
+
+
+def tls(directory: Path, cores: set[int], client_cores: set[int]) -> list[Result]:
+    certs = _new(directory)
+    flags = encrypted.certificates(certs)
+    with (
+        roskva(_new(directory), cores) as plain,
+        roskva(_new(directory), cores, *flags) as secure,
+    ):
+        run = partial(encrypted.measure, seconds=SECONDS, cores=client_cores)
+        costs = [(run(plain, None), run(secure, certs / "ca.crt")) for _ in range(REPETITIONS)]
+    runs = {OURS: [b.cpu_us for _, b in costs], _PLAIN: [a.cpu_us for a, _ in costs]}
+    with_tls, without = (statistics.median(runs[name]) for name in (OURS, _PLAIN))
+    rates = [f"{statistics.median(c[i].per_s for c in costs):,.0f}/s" for i in (1, 0)]
+    found = Result(
+        f"MQTT over TLS, server CPU each, {encrypted.SUBSCRIBERS} subscribers",
+        with_tls,
+        "µs",
+        note=f"{rates[0]}, without {rates[1]}",
+        peers={_PLAIN: without},
+        runs=runs,
+    )
+    return [found, *ratio(found, _PLAIN, better="lower")]

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import signal
 import stat
 import subprocess
 from pathlib import Path
@@ -10,7 +12,7 @@ import httpx
 from tests.serving.conftest import StartNode
 from tests.serving.everybody import everybody
 from tests.serving.loops import in_loop
-from tests.serving.nodes import ROSKVA, Node
+from tests.serving.nodes import ROSKVA, Node, await_that
 
 NAME, PAYLOAD, SECRET = "kept-to-ourselves", "the-payload-of-it", "correct-horse-battery"
 
@@ -66,6 +68,24 @@ def test_a_form_that_is_none_is_refused(tmp_path: Path) -> None:
     )
     assert ended.returncode == 2
     assert '--log: log must be "json" or "text"' in ended.stderr
+
+
+def test_a_node_ends_with_its_terminal(tmp_path: Path) -> None:
+    """Which says so by the signal that otherwise means: read the settings again."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = ["serve", "--data", str(tmp_path / "data"), "--port", "0", "--mqtt-port", "off"]
+        os.execv(ROSKVA, [ROSKVA, *words, "--no-pipeline"])
+    try:
+        said = b""
+        while b"Ctrl-C stops it" not in said:
+            said += os.read(terminal, 65536)
+        os.kill(pid, signal.SIGHUP)
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    finally:
+        os.close(terminal)
+    await_that(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, 30.0)
+    assert not (tmp_path / "data/node.json").exists()
 
 
 def test_the_data_directory_is_our_own(start_node: StartNode) -> None:

@@ -5,7 +5,7 @@ import socket
 import ssl
 import subprocess
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -97,6 +97,51 @@ def test_mqtt_works_over_tls(secure: Node, certs: Path) -> None:
     finally:
         client.disconnect()
         client.loop_stop()
+
+
+def test_a_slow_reader_is_skipped_over_tls_too(secure: Node) -> None:
+    """What it does not read is left out and does not pile up in the node; the last word is told."""
+    updates, wide = 2000, "x" * 1000
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plain.settimeout(PATIENCE_S)
+        plain.connect(("127.0.0.1", secure.mqtt_port))
+        with context.wrap_socket(plain) as conn:
+            conn.sendall(b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02me")
+            conn.sendall(b"\x82\x0b\x00\x01\x00\x06test/x\x01")
+            versions = _versions(conn)
+            assert next(versions) is None
+            for version in range(1, updates + 1):
+                secure.publish("test/x", version, text=f"{version} {wide}")
+            heard = [next(versions)]
+            while heard[-1] != updates:
+                heard.append(next(versions))
+    assert len(heard) < updates / 10
+
+
+def _versions(conn: ssl.SSLSocket) -> Iterator[int | None]:
+    """Of the packets that an MQTT client is told, each acknowledged."""
+    unread = b""
+    while True:
+        while len(unread) < 2 or len(unread) < (whole := _whole(unread)):
+            received = conn.recv(65536)
+            assert received, "the node has hung up"
+            unread += received
+        packet, unread = unread[:whole], unread[whole:]
+        if packet[0] & 0xF0 == 0x30:
+            _, _, body = packet.partition(b"test/x")
+            conn.sendall(b"\x40\x02" + body[:2])
+            payload = body[2:].split(b" ")[0]
+            yield None if payload == b"?" else int(payload)
+
+
+def _whole(unread: bytes) -> int:
+    """How long the packet is that it begins with; none here needs more than two length bytes."""
+    if unread[1] < 128:
+        return 2 + unread[1]
+    return 3 + (unread[1] & 127) + (unread[2] << 7) if len(unread) > 2 else 3
 
 
 def test_nothing_is_said_without_tls(secure: Node) -> None:
