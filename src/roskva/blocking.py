@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from roskva.client.client import Client as AsyncClient
+from roskva.client.client import Credential
 from roskva.core.effects import ClientEvent
 from roskva.model import parse_key
 from roskva.publisher.publisher import Publisher as AsyncPublisher
@@ -116,8 +117,9 @@ class Client(_InBackground[AsyncClient]):
         application: str = "",
         auto_ack: bool = False,
         tls: Tls | None = None,
+        credential: Credential | None = None,
     ) -> None:
-        super().__init__(AsyncClient(url, app, identity, application, auto_ack, tls))
+        super().__init__(AsyncClient(url, app, identity, application, auto_ack, tls, credential))
 
     def register(self, name: str, version: int | None = None) -> None:
         self._call(self._worker.register(name, version))
@@ -157,8 +159,8 @@ class Client(_InBackground[AsyncClient]):
 class Publisher(_InBackground[AsyncPublisher]):
     """As `roskva.Publisher`; threads that publish at the same time share requests."""
 
-    def __init__(self, url: str, app: str, tls: Tls | None = None) -> None:
-        super().__init__(AsyncPublisher(url, app, tls))
+    def __init__(self, url: str, app: str, tls: Tls | None = None, key: str | None = None) -> None:
+        super().__init__(AsyncPublisher(url, app, tls, key))
 
     def publish(
         self,
@@ -188,10 +190,11 @@ def publish(
     payload: bytes | None = None,
     give_up_after: float | None = 30.0,
     tls: Tls | None = None,
+    key: str | None = None,
 ) -> int:
     """Publish one update of the object `app/name`; whoever has more of them keeps a `Publisher`."""
     target = parse_key(object)
-    with Publisher(url, target.app, tls) as publisher:
+    with Publisher(url, target.app, tls, key) as publisher:
         return publisher.publish(
             target.name, version, source=source, payload=payload, give_up_after=give_up_after
         )

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "doctor": "doctor",
     "config": "config",
     "certs": "certs",
+    "token": "token",
     "backup": "backup",
     "restore": "backup",
     "feed": "feed",

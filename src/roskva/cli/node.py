@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from roskva.cli.outcome import NodeRefused
+from roskva.config import read_secret
 from roskva.errors import Unavailable
 from roskva.model import ObjectId
 from roskva.publisher.address import http_url
@@ -53,7 +54,21 @@ CertKeyOption = Annotated[
         show_default=False,
     ),
 ]
+KeyOption = Annotated[
+    str,
+    typer.Option(
+        "--key",
+        envvar="ROSKVA_KEY",
+        metavar="KEY",
+        help="A publish key of the app, or a JWT: itself, env:NAME or file:PATH.",
+        show_default=False,
+    ),
+]
 T = TypeVar("T")
+
+
+def secret_of(key: str) -> str:
+    return read_secret("--key", key) if key.startswith(("env:", "file:")) else key
 
 
 def tls_of(ca: Path | None, cert: Path | None, cert_key: Path | None) -> Tls | None:

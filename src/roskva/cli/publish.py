@@ -17,9 +17,11 @@ from roskva.cli.node import (
     CaOption,
     CertKeyOption,
     CertOption,
+    KeyOption,
     NodeApi,
     UrlOption,
     error_of,
+    secret_of,
     tls_of,
 )
 from roskva.cli.outcome import EXIT_CODES, FAILED, complain, sentences
@@ -104,10 +106,11 @@ def publish(
     ca: CaOption = None,
     cert: CertOption = None,
     cert_key: CertKeyOption = None,
+    key: KeyOption = "",
     json: JsonOption = False,
 ) -> None:
     """Say that an object has a new version; done when the node has it safely on its disk."""
-    with sentences(), NodeApi(url, tls_of(ca, cert, cert_key)) as node:
+    with sentences(), NodeApi(url, tls_of(ca, cert, cert_key), key=secret_of(key)) as node:
         if payload is not None and payload_file is not None:
             raise BadInput("--payload and --payload-file are two ways to say one thing: choose one")
         if target == STDIN:
@@ -128,6 +131,7 @@ def reset(
     ca: CaOption = None,
     cert: CertOption = None,
     cert_key: CertKeyOption = None,
+    key: KeyOption = "",
     json: JsonOption = False,
 ) -> None:
     """Forget the version of an object: its clients are told to look again.
@@ -135,7 +139,7 @@ def reset(
     The way out after a version was published that is too high, or after your backend went back to
     an older state: from then on lower versions count again.
     """
-    with sentences(), NodeApi(url, tls_of(ca, cert, cert_key)) as node:
+    with sentences(), NodeApi(url, tls_of(ca, cert, cert_key), key=secret_of(key)) as node:
         found = parse_key(target)
         node.reset(found)
     print(msgspec.json.encode({"object": found.key}).decode() if json else f"{found} is reset")

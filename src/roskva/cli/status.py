@@ -17,10 +17,10 @@ from roskva.cli.node import (
     CertOption,
     NodeApi,
     UrlOption,
+    secret_of,
     tls_of,
 )
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
-from roskva.config import read_secret
 from roskva.publisher.tls import Tls
 
 CHANNELS = ("websocket", "mqtt", "http")
@@ -125,9 +125,7 @@ def status(
 
 
 def _node(url: str, tls: Tls | None, key: str) -> NodeApi:
-    if key.startswith(("env:", "file:")):
-        key = read_secret("--key", key)
-    return NodeApi(url, tls, key=key)
+    return NodeApi(url, tls, key=secret_of(key))
 
 
 def show(found: Status, console: Console) -> None:

@@ -15,8 +15,10 @@ from roskva.cli.node import (
     CaOption,
     CertKeyOption,
     CertOption,
+    KeyOption,
     NodeApi,
     UrlOption,
+    secret_of,
     tls_of,
 )
 from roskva.cli.outcome import EXIT_CODES, NodeRefused, complain, sentences
@@ -68,6 +70,7 @@ def watch(
     ca: CaOption = None,
     cert: CertOption = None,
     cert_key: CertKeyOption = None,
+    key: KeyOption = "",
 ) -> None:
     """Print the current version of each object, and every newer one as it is published.
 
@@ -80,17 +83,18 @@ def watch(
         with NodeApi(url, tls) as node:
             node.check()
         with WatchState(state) as remembered:
-            asyncio.run(Watch(url, tls, remembered, json, count).run(objects))
+            asyncio.run(Watch(url, tls, secret_of(key), remembered, json, count).run(objects))
 
 
 class Watch:
     """A client for each app that is watched, and one place where they tell what they heard."""
 
     def __init__(
-        self, url: str, tls: Tls | None, state: WatchState, json: bool, count: int | None
+        self, url: str, tls: Tls | None, jwt: str, state: WatchState, json: bool, count: int | None
     ) -> None:
         self._url = url
         self._tls = tls
+        self._jwt = jwt or None
         self._state = state
         self._json = json
         self._left = count
@@ -113,7 +117,9 @@ class Watch:
             task.result()
 
     async def _follow(self, app: str, names: list[str]) -> None:
-        async with Client(self._url, app, self._state.identity(app), tls=self._tls) as client:
+        identity = self._state.identity(app)
+        client = Client(self._url, app, identity, tls=self._tls, credential=self._jwt)
+        async with client:
             for name in names:
                 await client.register(name, self._state.version(ObjectId(app, name).key))
             async for event in client:

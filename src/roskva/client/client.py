@@ -17,11 +17,14 @@ connection, and leaves none of them behind.
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+import msgspec
 
 from roskva.client.identity import IdentityFile
 from roskva.client.inbox import Inbox
@@ -49,11 +52,14 @@ from roskva.core.effects import (
     Trouble,
     Unregister,
 )
-from roskva.errors import BadInput, StorageUnavailable
+from roskva.errors import BadInput, StorageUnavailable, Unauthorised
 from roskva.model import MAX_SOURCE_BYTES, MAX_VERSION, Key, ObjectId, check_app, check_name
 from roskva.publisher.address import websocket_url
 from roskva.publisher.owned import OwnedTasks
 from roskva.publisher.tls import Tls, client_context
+from roskva.wire.messages import MAX_CREDENTIAL_CHARS, Hello
+
+Credential = str | Callable[[], str | Awaitable[str]]
 
 _PING_INTERVAL: Final = 30.0
 _FLUSH_TIMEOUT: Final = 1.0
@@ -67,6 +73,9 @@ class Client:
     meanwhile is told. Give it only if the application's cache survives as well. `application` names
     this client as the source of changes (see docs/protocol.md, Sources). With `auto_ack` an event
     is acked when the next one is asked for.
+
+    `credential` is for nodes with keys: a JWT, or a function that returns one, or an awaitable of
+    one. It is asked each time the client has to show who it is, so that the JWT can be a new one.
     """
 
     def __init__(
@@ -77,6 +86,7 @@ class Client:
         application: str = "",
         auto_ack: bool = False,
         tls: Tls | None = None,
+        credential: Credential | None = None,
     ) -> None:
         check_app(app)
         if len(application.encode()) > MAX_SOURCE_BYTES:
@@ -87,6 +97,7 @@ class Client:
         """Its times may be changed before the client is entered."""
         self._url = websocket_url(url)
         self._context = client_context(url, tls)
+        self._credential = credential
         self._identity_path = None if identity is None else Path(identity)
         self._core: Core | None = None
         self._file: IdentityFile | None = None
@@ -216,6 +227,8 @@ class Client:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
+            case Transmit(message=Hello(token=None) as hello) if self._credential is not None:
+                self._tasks.create_task(self._show_credential(self._link, hello))
             case Transmit(message=message):
                 if self._link is not None:
                     self._link.send(message)
@@ -237,6 +250,19 @@ class Client:
         ping_interval = self._core.dice.smear(_PING_INTERVAL)
         self._link = Link(self._url, self._context, ping_interval, self._happened)
         self._tasks.create_task(self._link.run())
+
+    async def _show_credential(self, link: Link | None, hello: Hello) -> None:
+        """If there is none to be had, the core waits for an answer in vain, and tries again."""
+        try:
+            given = self._credential() if callable(self._credential) else self._credential
+            credential = await given if isinstance(given, Awaitable) else given
+            if credential is not None and len(credential) > MAX_CREDENTIAL_CHARS:
+                raise BadInput(f"a credential has at most {MAX_CREDENTIAL_CHARS} characters")
+        except Exception as error:  # of the application's
+            self._inbox.put(Trouble(Unauthorised.code, f"no credential: {error}"))
+            return
+        if link is not None and link is self._link:
+            link.send(msgspec.structs.replace(hello, credential=credential))
 
     def _happened(self, link: Link, what: Happening) -> None:
         if isinstance(what, Trouble):

@@ -57,13 +57,15 @@ class _Update(msgspec.Struct, omit_defaults=True):
 class Publisher:
     """Used as `async with`, by tasks of one event loop; threads use `roskva.blocking`.
 
+    `key` is for nodes with keys: a publish key of the app, or a JWT that may publish.
     When 10,000 updates or 16 MiB wait, `publish` waits for room before it waits for its answer.
     """
 
-    def __init__(self, url: str, app: str, tls: Tls | None = None) -> None:
+    def __init__(self, url: str, app: str, tls: Tls | None = None, key: str | None = None) -> None:
         check_app(app)
         self.app = app
         self._context = client_context(url, tls)
+        self._headers = _HEADERS if key is None else {**_HEADERS, "authorization": f"Bearer {key}"}
         self._publish_url = http_url(url, "/v1/publish")
         self._reset_url = http_url(url, "/v1/reset")
         self._buffer = Buffer()
@@ -81,7 +83,9 @@ class Publisher:
         self._entrance = asyncio.Lock()
         async with AsyncExitStack() as stack:
             verify = self._context or False  # then there is no TLS at all
-            client = httpx.AsyncClient(timeout=_REQUEST_TIMEOUT, headers=_HEADERS, verify=verify)
+            client = httpx.AsyncClient(
+                timeout=_REQUEST_TIMEOUT, headers=self._headers, verify=verify
+            )
             self._http = await stack.enter_async_context(client)
             self._tasks = await stack.enter_async_context(OwnedTasks())
             self._sending = self._tasks.create_task(self._send())

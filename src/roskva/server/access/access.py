@@ -43,12 +43,17 @@ class Access:
 
     async def run(self) -> None:
         """Until cancelled: keep fetched keys fresh."""
-        async with self._http:
+        try:
             while True:
                 for jwks in list(self._jwks.values()):
                     if jwks.due():
                         await jwks.ask()
                 await asyncio.sleep(_LOOK_S)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
 
     def _built(self, config: Config) -> Authority:
         if not has_keys(config):

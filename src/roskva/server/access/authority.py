@@ -22,6 +22,7 @@ from roskva.server.access.publish_keys import PublishKeys
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS
 
 _log = logging.getLogger(__name__)
+_REVOKED: Final = "it was issued before the generation of its app, or its sub was revoked since"
 _NO_NAMES: Final = NamePatterns(())
 
 
@@ -72,6 +73,24 @@ class KeyedAuthority:
                 raise
             return self._ask_for_keys(verifier, credential)
 
+    async def explained(self, credential: str) -> Principal:
+        """As `identify`; but what it raises says why."""
+        who = self._keys.find(credential)
+        if who is not None:
+            return who
+        if not looks_like_jwt(credential):
+            raise BadJwt("no app has this publish key")
+        found = [self._by_audience[a] for a in audiences(credential) if a in self._by_audience]
+        if len(found) != 1:
+            wanted = ", ".join(self._by_audience) or "there is none"
+            raise BadJwt(f"its aud is not that of one app (of {wanted})")
+        if found[0].jwks.remote:
+            await found[0].jwks.ask()
+        who = found[0].verify(credential)
+        if not self.standing.holds(who):
+            raise BadJwt(_REVOKED)
+        return who
+
     def _verifier(self, app: str | None, credential: str) -> JwtVerifier:
         if app is not None:
             rules = self._apps.get(app)
@@ -91,7 +110,7 @@ class KeyedAuthority:
         except BadJwt as error:
             raise self._refused(error) from None
         if not self.standing.holds(who):
-            raise self._refused(BadJwt("it was issued before its app's or principal's generation"))
+            raise self._refused(BadJwt(_REVOKED))
         return who
 
     async def _ask_for_keys(self, verifier: JwtVerifier, credential: str) -> Principal:
