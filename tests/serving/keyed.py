@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import hmac
 import json
 import secrets
 import signal
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import jwt
 from cryptography.hazmat.primitives import serialization
 from tests.serving.nodes import Node, await_that
 
@@ -43,10 +43,12 @@ class Issuer:
     def confused(self, principal: str, audience: str) -> str:
         """Signed with the public key as if it were a shared secret."""
         public = self.key.public_key().public_bytes(
-            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        head = {"kid": key_id(self.key)}
-        return jwt.encode(_claims(principal, audience), public, "HS256", headers=head)
+        head = {"alg": "HS256", "typ": "JWT", "kid": key_id(self.key)}
+        signed = f"{_part(head)}.{_part(_claims(principal, audience))}"
+        signature = hmac.digest(public, signed.encode(), "sha256")
+        return f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
 def tampered(token: str, **claims: Any) -> str:
@@ -74,7 +76,9 @@ class KeyedNode(Node):
         super().__init__(data, "--config", str(self.file), *flags)
 
     def write(self, settings: str) -> None:
-        self.file.write_text(f'[admin]\nkey = "{ADMIN_KEY}"\n\n{settings}')
+        secret = self.file.with_suffix(".admin")
+        secret.write_text(ADMIN_KEY)
+        self.file.write_text(f'[admin]\nkey = "file:{secret}"\n\n{settings}')
 
     def reload_with(self, settings: str, sign: str = "were read again") -> None:
         """Until its log says so once more, in every process."""

@@ -17,13 +17,13 @@ class RawMqtt:
     async def __aexit__(self, *_: object) -> None:
         self._writer.close()
 
-    async def answers(self, *packets: bytes) -> list[bytes]:
-        """All that comes until the server hangs up, or has answered a PINGREQ after them."""
-        self._writer.write(b"".join(packets) + b"\xc0\x00")
+    async def answers(self, until: int, *packets: bytes) -> list[bytes]:
+        """All that comes until a packet of this type, or until the server hangs up."""
+        self._writer.write(b"".join(packets))
         got = b""
         async with asyncio.timeout(10):
             while True:
                 part = await self._reader.read(65536)
                 got += part
-                if not part or got.endswith(b"\xd0\x00"):
+                if not part or any(packet[0] >> 4 == until for packet in split(got)):
                     return split(got)

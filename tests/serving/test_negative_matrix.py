@@ -18,6 +18,7 @@ from tests.serving.loops import run_within
 from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, register, say
 
+from roskva.channels.mqtt import codes
 from roskva.channels.mqtt.codes import V3, V5
 from roskva.core.token import Claims, TokenKeys
 from roskva.server.keys import token_keys
@@ -77,6 +78,10 @@ NO_SUCH_TOKEN: Final = {
 }
 """For tokens of the node itself, which only the WebSocket has."""
 
+NOT_TRIED: Final = {("mqtt 3.1.1", "publish"), ("mqtt 5", "publish"), ("http", "register")}
+"""With a good credential: they would change what the others compare, or never end. They are tried
+in `test_access.py`."""
+
 Attempt = Callable[["World", str], Coroutine[Any, Any, tuple[Any, ...]]]
 
 
@@ -86,6 +91,8 @@ class World(NamedTuple):
     shown: dict[str, str | None]
     tokens: dict[str, bytes]
     good: str
+    registered: list[bytes]
+    """The clients that may have a row at the end."""
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +123,10 @@ publish_keys = ["{other_key}"]
         assert node.publish_as(good, OBJECT, VERSION).is_success
         keys = token_keys(node.data)
         shown = _credentials(issuer, neighbour, keys, good)
-        yield World(node, issuer, shown, _tokens(keys), good)
+        world = World(node, issuer, shown, _tokens(keys), good, [])
+        yield world
         node.stop()
-        assert _client_rows(node.data) == []
+        assert sorted(_client_rows(node.data)) == sorted(world.registered)
     finally:
         node.end()
 
@@ -208,16 +216,17 @@ async def websocket_register(world: World, kind: str) -> tuple[Any, ...]:
             again = await hear(socket, "statuses", "notifications", "error")
             assert again.get("error") == answer["error"], again
             return "refused", answer["error"]["code"], answer["error"]["text"]
-        return await _told_of_registering(socket)
+        return await _registered(world, socket, answer)
 
 
-async def _told_of_registering(socket: Any) -> tuple[Any, ...]:
-    told = await hear(socket, "statuses", "notifications")
-    statuses = told.get("statuses", [])
-    if not statuses or statuses[0][1]:
+async def _registered(world: World, socket: Any, answer: dict[str, Any]) -> tuple[Any, ...]:
+    told = await hear(socket, "statuses")
+    [[_, registered, _, *code]] = told["statuses"]
+    if registered:
+        world.registered.append(base64.b64decode(answer["grant"]["client"]))
         return ("granted",)
     assert "notifications" not in told
-    return "refused", statuses[0][3]
+    return "refused", code[0]
 
 
 async def token_hello(world: World, kind: str) -> tuple[Any, ...]:
@@ -241,7 +250,7 @@ async def token_register(world: World, kind: str) -> tuple[Any, ...]:
             again = await hear(socket, "statuses", "notifications", "error")
             assert again.get("error") == answer["error"], again
             return "refused", answer["error"]["code"], answer["error"]["text"]
-        return await _told_of_registering(socket)
+        return await _registered(world, socket, answer)
 
 
 def mqtt_connect(world: World, version: int, kind: str, user: str | None) -> bytes:
@@ -254,7 +263,8 @@ def mqtt_connect(world: World, version: int, kind: str, user: str | None) -> byt
 def mqtt_hello(version: int) -> Attempt:
     async def attempt(world: World, kind: str) -> tuple[Any, ...]:
         async with RawMqtt(world.node.mqtt_port) as mqtt:
-            answers = await mqtt.answers(mqtt_connect(world, version, kind, "contacts"))
+            connect = mqtt_connect(world, version, kind, "contacts")
+            answers = await mqtt.answers(codes.CONNACK, connect)
         accepted = answers[0][3] == 0
         return ("granted",) if accepted else ("refused", *answers)
 
@@ -273,23 +283,18 @@ def mqtt_try(version: int, packet: bytes, answer: int, refused: Callable[[bytes]
                 version, "m-other", user="other", password=(world.shown[kind] or "").encode()
             )
         async with RawMqtt(world.node.mqtt_port) as mqtt:
-            answers = await mqtt.answers(connect, packet)
-            found = [p for p in answers if p[0] >> 4 == answer]
-            if answers[0][3] != 0:
-                assert len(answers) == 1
-                return ("refused", *answers)
-            if not found:  # its answer may come after that to the PINGREQ
-                found = [p for p in await mqtt.answers() if p[0] >> 4 == answer]
-        return ("refused", *found) if refused(found[0]) else ("granted",)
+            answers = await mqtt.answers(answer, connect, packet)
+        if answers[0][3] != 0:
+            assert len(answers) == 1
+            return ("refused", *answers)
+        assert answers[-1][0] >> 4 == answer, answers
+        return ("refused", answers[-1]) if refused(answers[-1]) else ("granted",)
 
     return attempt
 
 
 async def http_register(world: World, kind: str) -> tuple[Any, ...]:
-    shown = world.good if kind == "good" else world.shown[kind]
-    if shown == world.good:  # a stream has no end
-        return ("granted",)
-    return _said(world.node.ask("GET", f"/v1/events?object={OBJECT}", shown))
+    return _said(world.node.ask("GET", f"/v1/events?object={OBJECT}", world.shown[kind]))
 
 
 async def http_publish(world: World, kind: str) -> tuple[Any, ...]:
@@ -320,7 +325,6 @@ def _said(answer: Any) -> tuple[Any, ...]:
     return "refused", answer.status_code, answer.text
 
 
-SUBACK, PUBACK = 9, 4
 _BAD: Final = 0x80
 
 
@@ -329,10 +333,10 @@ def _mqtt_attempts(version: int) -> dict[str, Attempt]:
     publish = mqtt_side.publish(version, OBJECT, b"%d" % (VERSION + 1), qos=1, id=2)
     return {
         "hello": mqtt_hello(version),
-        "register": mqtt_try(version, subscribe, SUBACK, lambda p: p[-1] >= _BAD),
+        "register": mqtt_try(version, subscribe, codes.SUBACK, lambda p: p[-1] >= _BAD),
         # On 3.1.1 a PUBACK cannot say no: that it was refused is seen in that nothing changed.
         "publish": mqtt_try(
-            version, publish, PUBACK, lambda p: version == V3 or (len(p) > 4 and p[4] >= _BAD)
+            version, publish, codes.PUBACK, lambda p: version == V3 or (len(p) > 4 and p[4] >= _BAD)
         ),
     }
 
@@ -373,7 +377,7 @@ def test_every_cell_is_there_or_has_a_reason() -> None:
             assert (operation in ATTEMPTS[channel]) != ((channel, operation) in NOT_THERE)
 
 
-@pytest.mark.parametrize(("channel", "operation", "kind"), _cells())
+@pytest.mark.parametrize(("channel", "operation", "kind"), list(_cells()))
 def test_it_is_refused_and_nothing_has_changed(
     world: World, channel: str, operation: str, kind: str
 ) -> None:
@@ -414,7 +418,7 @@ def test_what_is_wrong_with_a_credential_is_not_told(
         (channel, operation)
         for channel in CHANNELS
         for operation in ATTEMPTS[channel]
-        if operation in ("hello", "read", "admin")
+        if (channel, operation) not in NOT_TRIED
     ],
 )
 def test_a_good_credential_does_it(world: World, channel: str, operation: str) -> None:
@@ -427,5 +431,5 @@ def test_a_good_credential_does_it(world: World, channel: str, operation: str) -
 def test_nothing_of_a_credential_is_in_the_log(world: World) -> None:
     said = world.node.said()
     for shown in (world.good, *world.shown.values()):
-        assert shown is None or (shown not in said and shown.split(".")[-1] not in (said or "x"))
+        assert shown is None or shown not in said
     assert OBJECT not in said

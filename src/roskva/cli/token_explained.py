@@ -7,7 +7,8 @@ from typing import Any
 import jwt
 import msgspec
 
-from roskva.config import Config, has_keys, read_secret
+from roskva.cli.node import secret_of
+from roskva.config import Config, has_keys
 from roskva.errors import BadInput, RoskvaError
 from roskva.model import Principal
 from roskva.server.access.access import Access
@@ -17,7 +18,7 @@ from roskva.server.access.jwt import BadJwt, looks_like_jwt
 
 def explain_token(given: str, config: Config | None) -> tuple[list[str], bool]:
     """Lines for people, and whether nothing is wrong with it."""
-    token = read_secret("the token", given)
+    token = secret_of(given)
     lines = _said_by(token) if looks_like_jwt(token) else ["It is no JWT; it may be a publish key."]
     if config is None:
         lines.append("Whether it is accepted depends on the node: name its settings with --config.")

@@ -37,7 +37,10 @@ def key_digest(reference: str) -> bytes:
         raise BadConfig(
             "a publish key is written sha256:HEX (64 digits, its hash), env:NAME or file:PATH"
         )
-    return hashlib.sha256(read_secret("a publish key", reference).encode()).digest()
+    secret = read_secret("a publish key", reference)
+    if not secret.isascii():
+        raise BadConfig("a publish key is sent in a header: let it be of ASCII characters")
+    return hashlib.sha256(secret.encode()).digest()
 
 
 def check_access(config: Config) -> None:

@@ -54,7 +54,11 @@ class KeyedAuthority:
     # Who it is.
 
     def identify(self, app: str | None, credential: str | None) -> Principal | Later[Principal]:
-        if credential is None or len(credential) > MAX_CREDENTIAL_CHARS:
+        if (
+            credential is None
+            or len(credential) > MAX_CREDENTIAL_CHARS
+            or not credential.isascii()  # as every header is
+        ):
             raise not_accepted()
         who = self._keys.find(credential)
         if who is not None and app in (None, who.app):

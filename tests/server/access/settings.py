@@ -1,0 +1,45 @@
+"""Settings of apps, for tests of who may do what."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, ParamSpec
+
+from tests.serving.keyed import Issuer
+
+from roskva.config import AppConfig, Config
+from roskva.model import Principal
+from roskva.server.access.access import Access
+from roskva.server.access.base import Later, Verdict
+
+P = ParamSpec("P")
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 30))
+
+    return run
+
+
+def app(login: Issuer | None = None, /, **settings: Any) -> AppConfig:
+    jwks = None if login is None else str(login.jwks)
+    return AppConfig(**{"jwks": jwks, "register": ["**"], **settings})
+
+
+def access(**apps: AppConfig) -> Access:
+    return Access(Config(apps=apps))
+
+
+async def identified(asked: Principal | Later[Principal]) -> Principal:
+    return asked if isinstance(asked, Principal) else await asked
+
+
+async def judged(asked: Verdict | Later[Verdict]) -> Verdict:
+    return asked if isinstance(asked, Verdict) else await asked
+
+
+def issuer_at(place: Path, name: str = "jwks") -> Issuer:
+    return Issuer(place / f"{name}.json")
