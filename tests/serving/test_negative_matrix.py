@@ -287,8 +287,8 @@ def mqtt_try(version: int, packet: bytes, answer: int, refused: Callable[[bytes]
         if answers[0][3] != 0:
             assert len(answers) == 1
             return ("refused", *answers)
-        assert answers[-1][0] >> 4 == answer, answers
-        return ("refused", answers[-1]) if refused(answers[-1]) else ("granted",)
+        found = next(packet for packet in answers if packet[0] >> 4 == answer)
+        return ("refused", found) if refused(found) else ("granted",)
 
     return attempt
 
