@@ -10,7 +10,7 @@ import tomllib
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -41,6 +41,9 @@ class _Given(NamedTuple):
     from_text: bool = False
     """A number may be written as text, as in the environment."""
 
+
+_SECRET: Final = ("publish_keys", "key")
+"""What stands there by mistake may be a secret, and is not said again."""
 
 _Sections = dict[str, dict[str, _Given]]
 
@@ -213,7 +216,8 @@ def _checked(
                 value, types[key], strict=not from_text, dec_hook=lambda of, text: of(text)
             )
         except (msgspec.ValidationError, TypeError):
-            problems.append(f"{origin}: {key} must be {setting.expected}, not {_shown(value)}")
+            not_this = "" if key in _SECRET else f", not {_shown(value)}"
+            problems.append(f"{origin}: {key} must be {setting.expected}{not_this}")
     return values
 
 

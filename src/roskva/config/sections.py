@@ -296,6 +296,12 @@ class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(ge=0.0, le=86400.0, description="How often the source is looked at for more."),
     ] = 1.0
+    key: Annotated[
+        str | None,
+        Meta(
+            description="A publish key of its app, for a node with keys: `env:NAME` or `file:PATH`."
+        ),
+    ] = None
     with_node: Annotated[
         bool,
         Meta(description="Run it with the node. Otherwise `roskva pipeline ingest NAME` runs it."),

@@ -76,6 +76,8 @@ class Ingest:
             writer = writer.option("url", self._url)
         if self._data is not None:
             writer = writer.option("data", str(self._data))
+        if self._config.key is not None:
+            writer = writer.option("key", self._config.key)
         interval = f"{self._config.interval_seconds} seconds"
         writer = (
             writer.trigger(availableNow=True) if once else writer.trigger(processingTime=interval)

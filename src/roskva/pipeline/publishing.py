@@ -32,6 +32,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from roskva.config import read_secret
 from roskva.errors import BadInput, RoskvaError
 from roskva.links.running import running
 from roskva.model import MAX_VERSION, ObjectId, parse_key
@@ -46,6 +47,7 @@ COUNTERS: Final = "counters.json"
 _UPDATES: Final = 1000
 _BYTES: Final = 1 << 20
 _TIMEOUT_S: Final = 30.0
+_WHO_ARE_YOU: Final = 401
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 
@@ -105,16 +107,18 @@ class PublishSink(DataSource):
         if schema.names != TRANSLATED.names:
             raise BadInput(f"{NAME} takes the columns {', '.join(TRANSLATED.names)}")
         sparks_own = ("queryName", "checkpointLocation")
-        return PublishWriter(Options(NAME, self.options, "path", "url", "data", *sparks_own))
+        return PublishWriter(Options(NAME, self.options, "path", "url", "data", "key", *sparks_own))
 
 
 class PublishWriter(DataSourceStreamArrowWriter):
-    """`path`: where dead letters and counters go; `url` or `data`: which node."""
+    """`path`: where dead letters and counters go; `url` or `data`: which node; `key`: where the
+    publish key is that it wants."""
 
     def __init__(self, options: Options) -> None:
         self._path = Path(options.text("path"))
         self._url = options.text("url", "")
         self._data = options.text("data", "")
+        self._key = options.text("key", "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task = TaskContext.get()
@@ -136,7 +140,7 @@ class PublishWriter(DataSourceStreamArrowWriter):
         pass
 
     def _node(self) -> "NodeAt":
-        return _node(self._url, self._data)
+        return _node(self._url, self._data, self._key)
 
 
 class DeadLetters:
@@ -176,9 +180,11 @@ class DeadLetters:
 class NodeAt:
     """A node over HTTP, by its address or by its data directory."""
 
-    def __init__(self, url: str, data: str) -> None:
+    def __init__(self, url: str, data: str, key: str = "") -> None:
+        """`key`: where a publish key is, as `env:NAME` or `file:PATH`."""
         self._url = url
         self._data = data
+        self._key = key
         self._http: httpx.Client | None = None
 
     def close(self) -> None:
@@ -210,13 +216,20 @@ class NodeAt:
             answer = self._http.post(
                 http_url(url, "/v1/publish"),
                 content=msgspec.json.encode(updates),
-                headers={"content-type": "application/json"},
+                headers=self._headers(),
             )
         except (httpx.TransportError, OSError) as error:
             self.close()  # it may have another certificate when it is back
             text = explained(error, False) or str(error)
             return [Failure("unavailable", text, True)] * len(updates)
+        if answer.status_code == _WHO_ARE_YOU:  # no fault of the rows': somebody will set it right
+            return [Failure("unavailable", "the node does not accept the key", True)] * len(updates)
         return publish_outcomes(answer.status_code, answer.content, len(updates))
+
+    def _headers(self) -> dict[str, str]:
+        """The key is read each time: it may be another one by now."""
+        shown = {"authorization": f"Bearer {read_secret('key', self._key)}"} if self._key else {}
+        return {"content-type": "application/json", **shown}
 
     def _address(self) -> tuple[str, str | None]:
         """And the certificate of a node on this machine, if it has one."""
@@ -235,9 +248,9 @@ def _client(url: str, certificate: str | None) -> httpx.Client:
 
 
 @cache
-def _node(url: str, data: str) -> NodeAt:
+def _node(url: str, data: str, key: str) -> NodeAt:
     """Of this process: connections stay from one micro-batch to the next."""
-    return NodeAt(url, data)
+    return NodeAt(url, data, key)
 
 
 def publish_rows(rows: pa.RecordBatch, node: NodeAt, dead: DeadLetters, done: Written) -> None:
