@@ -2,10 +2,12 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from tests.serving import certificates
-from tests.serving.nodes import ROSKVA
+from tests.serving.nodes import ROSKVA, Node, await_that
 
 from roskva.config import AdminConfig, Config, NodeConfig, TlsConfig, exposed
 from roskva.config.exposure import is_loopback
@@ -70,3 +72,44 @@ def test_check_says_what_serve_would(tmp_path: Path) -> None:
     (certs / "server.key").unlink()
     code, said = roskva("config", "check", str(file), "--insecure")
     assert (code, "server.key cannot be read" in said) == (2, True)
+
+
+@pytest.mark.parametrize("flags", [(), ("--registrars", "1")], ids=["one process", "several"])
+def test_a_reload_cannot_open_what_was_closed(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Not even for a process that is started again afterwards."""
+    certs = certificates.made(tmp_path / "certs")
+    closed = (
+        f'[apps.test]\npublish_keys = ["sha256:{"0" * 64}"]\n'
+        f'[admin]\nkey = "file:{tmp_path}/admin.key"'
+    )
+    (tmp_path / "admin.key").write_text("k" * 16)
+    file = certificates.settings(tmp_path / "roskva.toml", certs, closed)
+    node = Closed(tmp_path / "data", "--config", str(file), *flags)
+    node.scheme = "https"
+    update = {"app": "test", "name": "x", "version": 1}
+
+    def publish() -> int:
+        return httpx.post(f"{node.url}/v1/publish", json=update, verify=False).status_code
+
+    try:
+        node.start()
+        assert publish() == 401
+        texts = ("", closed, certificates.settings(file, certs).read_text())
+        for refused, text in enumerate(texts, 1):
+            file.write_text(text)
+            node.reload()
+            await_that(lambda: node.said().count("not read again") == refused, 30.0)  # noqa: B023
+            assert publish() == 401
+        if flags:
+            node.crash("registrar-0")
+            assert publish() == 401
+    finally:
+        node.end()
+
+
+class Closed(Node):
+    def status(self) -> dict[str, Any]:
+        bearer = {"Authorization": f"Bearer {'k' * 16}"}
+        answer = httpx.get(f"{self.url}/v1/status", headers=bearer, verify=False)
+        found: dict[str, Any] = answer.raise_for_status().json()
+        return found

@@ -206,7 +206,7 @@ def test_a_new_certificate_is_used_after_a_reload(
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda certs: (certs / "server.crt").write_text("nothing"), "no certificate in PEM"),
+        (lambda certs: (certs / "server.crt").write_text("nothing"), "in PEM"),
         (lambda certs: (certs / "server.key").unlink(), "cannot be read"),
         (
             lambda certs: (certs / "server.key").write_bytes((certs / "ca.key").read_bytes()),

@@ -138,7 +138,7 @@ def _serve(settings: Config, source: Source) -> None:
             else:
                 role = Role(parts[0].name, parts[0].shards, True, parts)
                 beside = None if pipeline is None else partial(keep, pipeline)
-                reloads = Reloads(source)
+                reloads = Reloads(source, settings)
                 run(Node(role, settings, data, keys, listeners, reloads), started, beside)
         finally:
             withdraw(data.path)

@@ -78,7 +78,7 @@ def _node(assignment: Assignment) -> Node:
     data = DataDirectory.open(Path(config.node.data))
     listeners = listen_all(config, assignment.ports, shared=True) if role.front else None
     keys = token_keys(data.path)
-    return Node(role, config, data, keys, listeners, Reloads(assignment.source))
+    return Node(role, config, data, keys, listeners, Reloads(assignment.source, config))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ class Supervisor:
 
     def _reload(self) -> None:
         """In every process, and in those that are started later."""
-        config = load_again(self._source)
+        config = load_again(self._source, self._config)
         if config is not None:
             self._config = config
             for process in self._running.values():

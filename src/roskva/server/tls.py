@@ -22,7 +22,6 @@ _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 class Certificates:
     def __init__(self, config: TlsConfig) -> None:
-        self._asks_for_clients = _asks(config)
         self._current = server_context(config)
         self.context = server_context(config)
         """What listeners are given."""
@@ -31,25 +30,30 @@ class Certificates:
             _log.error("%s has expired: clients will refuse it. Renew it", config.certificate)
 
     def reload(self, config: Config) -> None:
-        """Or `BadConfig`; then everything stays as it was."""
-        tls = config.tls
-        if not tls.enabled or _asks(tls) != self._asks_for_clients:
-            raise BadConfig(
-                "whether there is TLS, and whether clients show certificates, changes with a "
-                "restart only"
-            )
-        if expires_at(tls) < datetime.now(UTC):
-            raise BadConfig(f"{tls.certificate} has expired: renew it")
-        self._current = server_context(tls)
-        until = expires_at(tls).strftime("%Y-%m-%d")
+        """What `check_renewal` has seen; or `BadConfig`, and everything stays as it was."""
+        self._current = server_context(config.tls)
+        until = expires_at(config.tls).strftime("%Y-%m-%d")
         _log.info("the certificate is read again; it is good until %s", until)
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
         connection.context = self._current
 
 
-def _asks(config: TlsConfig) -> tuple[bool, bool]:
-    return config.client_ca is not None, config.require_client_certificate
+def check_renewal(running: TlsConfig, read: TlsConfig) -> None:
+    """Whether a process that runs can take these over, or `BadConfig`."""
+
+    def kind(config: TlsConfig) -> tuple[bool, bool, bool]:
+        return config.enabled, config.client_ca is not None, config.require_client_certificate
+
+    if kind(running) != kind(read):
+        raise BadConfig(
+            "whether there is TLS, and whether clients show certificates, changes with a restart "
+            "only"
+        )
+    if read.enabled:
+        server_context(read)
+        if expires_at(read) < datetime.now(UTC):
+            raise BadConfig(f"{read.certificate} has expired: renew it")
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
