@@ -16,7 +16,7 @@ def demonstrated(**environment: str) -> subprocess.CompletedProcess[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=400,
+        timeout=600,
     )
 
 

@@ -14,11 +14,11 @@ from rich.text import Text
 
 import roskva
 from roskva.cli.demo.crashes import KEY
-from roskva.cli.demo.node import PATIENCE_S, DemoNode
+from roskva.cli.demo.node import DemoNode
 from roskva.cli.demo.stock import APP, Backend, Shelf, items_of
 
-_LONGEST_S: Final = 240.0
-"""On a machine that does nothing else a sixth of that will do."""
+_LONGEST_S: Final = 480.0
+"""On a machine that does nothing else a tenth of that will do."""
 _DOWN_S: Final = 10.0
 _LAST: Final = 1_000_000
 
@@ -57,20 +57,12 @@ async def show_pipeline(console: Console, node: DemoNode, incoming: Path) -> boo
     down, up = _two_states(node)
     items = [*items_of(node, up), *items_of(node, down)]
     async with roskva.Client(node.url, app=APP, auto_ack=True) as client:
-        story = _Story(console, node, incoming, Shelf(client, items))
-        try:
-            async with asyncio.timeout(_LONGEST_S), asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(story.shelf.watch())
-                await story.files_become_updates()
-                await story.a_matcher_is_down(down, up)
-                await story.files_again()
-                watching.cancel()
-        except TimeoutError:
-            console.print(f"  [red]the client still believes in {story.shelf.versions}[/]")
-            pipeline = (await node.status())["pipeline"]
-            console.print(f"the pipeline says: {pipeline}", markup=False)
-            return False
-        return await _audit(console, node)
+        shelf = Shelf(client, items)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(shelf.watch())
+            held = await _Story(console, node, incoming, shelf).run(down, up)
+            watching.cancel()
+        return held and await _audit(console, node)
 
 
 def _two_states(node: DemoNode) -> tuple[str, str]:
@@ -82,13 +74,26 @@ def _two_states(node: DemoNode) -> tuple[str, str]:
 
 class _Story:
     def __init__(self, console: Console, node: DemoNode, incoming: Path, shelf: Shelf) -> None:
-        self.shelf = shelf
+        self._shelf = shelf
         self._say = console.print
         self._node = node
         self._incoming = incoming
 
-    async def files_become_updates(self) -> None:
-        items = self.shelf.items
+    async def run(self, down: str, up: str) -> bool:
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                await self._files_become_updates()
+                others_went_on = await self._a_matcher_is_down(down, up)
+                await self._files_again()
+        except TimeoutError:
+            self._say(f"  [red]the client still believes in {self._shelf.versions}[/]")
+            pipeline = (await self._node.status())["pipeline"]
+            self._say(f"the pipeline says: {pipeline}", markup=False)
+            return False
+        return others_went_on
+
+    async def _files_become_updates(self) -> None:
+        items = self._shelf.items
         self._say(
             f"A client wants to know about {len(items)} items. Another program, which has never "
             "heard of Roskva, writes a file of JSON:"
@@ -96,10 +101,11 @@ class _Story:
         self._say(f"  [dim]incoming/1.json: {_line(items[0], 1)}, …[/]")
         self._write("1.json", 1)
         self._say("  [dim](Spark is starting, which takes a while)[/]")
-        await self.shelf.until_it_knows(dict.fromkeys(items, 1))
+        await self._shelf.until_it_knows(dict.fromkeys(items, 1))
         self._say(f"  [green]✓[/] the client knows version 1 of all {len(items)} items\n")
 
-    async def a_matcher_is_down(self, down: str, up: str) -> None:
+    async def _a_matcher_is_down(self, down: str, up: str) -> bool:
+        """Whether the others went on."""
         mine, others = items_of(self._node, down), items_of(self._node, up)
         self._say(
             f"{len(others)} of the items are at one state process, {len(mine)} at the other. Their "
@@ -110,7 +116,7 @@ class _Story:
             Backend(self._node.url, others) as going_on,
             Backend(self._node.url, mine) as waiting,
         ):
-            await self.shelf.until_it_knows(dict.fromkeys(self.shelf.items, 5))
+            await self._shelf.until_it_knows(dict.fromkeys(self._shelf.items, 5))
             began = time.monotonic()
             self._say(
                 f"\n[red]✗ kill −9[/] of the second one, and again whenever it is started, for "
@@ -118,26 +124,26 @@ class _Story:
             )
             times = await self._node.keep_down(pid, _DOWN_S)
             acknowledged = dict(waiting.acknowledged)
-            delays = going_on.delays(self.shelf, began)
+            delays = going_on.delays(self._shelf, began)
             self._say(
                 f"  It was killed {times} times. The {len(others)} items of the other process went "
                 f"on: {len(delays)} notifications meanwhile, half of them within "
                 f"{1000 * statistics.median(delays or [0.0]):.0f} ms of publishing."
             )
-            async with asyncio.timeout(PATIENCE_S):
-                await waiting.until_beyond(acknowledged)
+            await waiting.until_beyond(acknowledged)
             self._say(f"  It is back, {time.monotonic() - began:.0f} s after the first kill.")
         acknowledged = going_on.acknowledged | waiting.acknowledged
-        await self.shelf.until_it_knows(acknowledged)
+        await self._shelf.until_it_knows(acknowledged)
         self._say(
             "  [green]✓[/] its gap is closed: the client knows the last version of all "
             f"{len(acknowledged)} items that was acknowledged\n"
         )
+        return bool(delays)
 
-    async def files_again(self) -> None:
+    async def _files_again(self) -> None:
         self._say(f"Another file, with version {_LAST:,} of everything:")
         self._write("2.json", _LAST)
-        await self.shelf.until_it_knows(dict.fromkeys(self.shelf.items, _LAST))
+        await self._shelf.until_it_knows(dict.fromkeys(self._shelf.items, _LAST))
         bridge = (await self._node.status())["pipeline"]["parts"][0]
         self._say(
             "  [green]✓[/] the client knows it. Spark has handed updates to the state processes "
@@ -146,7 +152,7 @@ class _Story:
 
     def _write(self, name: str, revision: int) -> None:
         """Under its name when it is complete."""
-        lines = "".join(f"{_line(item, revision)}\n" for item in self.shelf.items)
+        lines = "".join(f"{_line(item, revision)}\n" for item in self._shelf.items)
         temporary = self._incoming / f".{name}"
         temporary.write_text(lines)
         temporary.rename(self._incoming / name)
