@@ -34,6 +34,7 @@ class Backend:
 
     def fetch(self) -> bytes:
         self.fetched += 1
+        time.sleep(self.delay_s)
         return self.jwks
 
 

@@ -411,3 +411,35 @@ def test_commands_take_a_key(start: StartKeyed, issuer: Issuer, tmp_path: Path) 
     assert '"version":"1"' in watched.stdout, watched.stderr
     assert run("watch", "contacts/x", "--count", "1").returncode == 1
     assert run("reset", "contacts/x", "--key", contacts.key).returncode == 0
+
+
+@in_loop
+async def test_whoever_comes_while_keys_are_fetched_waits_for_them(
+    start: StartKeyed, issuer: Issuer
+) -> None:
+    with running_backend() as backend:
+        backend.delay_s = 3.0
+        backend.jwks = issuer.jwks.read_bytes()
+        contacts = app(issuer)
+        node = start(contacts.text.replace(str(issuer.jwks), f"{backend.url}/jwks"))
+        jwt = issuer.jwt("alice", "contacts")
+
+        async def websocket() -> None:
+            async with raw_websocket(node.port, jwt) as socket:
+                await say(socket, hello(app="contacts"))
+                assert "grant" in await hear(socket, "grant", "error")
+
+        async def mqtt() -> None:
+            async with RawMqtt(node.mqtt_port) as device:
+                connect = mqtt_side.connect(V5, "d", user="contacts", password=jwt.encode())
+                [connack] = await device.answers(codes.CONNACK, connect)
+                assert connack[3] == 0
+
+        async def http() -> None:
+            headers = {"authorization": f"Bearer {jwt}"}
+            async with httpx.AsyncClient(base_url=node.url, headers=headers) as client:
+                answer = await client.get("/v1/objects/contacts/x", timeout=10)
+                assert answer.is_success
+
+        await asyncio.gather(websocket(), mqtt(), http())
+        assert backend.fetched == 1

@@ -24,6 +24,7 @@ from roskva.core.effects import (
     LinkUp,
     Opened,
     Received,
+    Reloaded,
     Send,
     SendLink,
     Tick,
@@ -80,6 +81,7 @@ class RegistrarNode(Node):
                 link_timeout=3 * swarm.ping_interval,
                 sync_timeout=swarm.sync_timeout,
                 handshakes=Rate(swarm.handshakes_per_10s, 10_000),
+                token_lifetime=self.world.token_lifetime,
             ),
             self.world.keys,
             self.wall_us(),
@@ -87,9 +89,14 @@ class RegistrarNode(Node):
         )
         self.conns, self.mqtt, self.links, self.held = {}, {}, {}, {}
         self.next_events: deque[Event] = deque()
+        if self.world.standing.keyed:
+            self.reload()
         for shard in range(swarm.shards):
             self.dial(shard)
         self.set_timer()
+
+    def reload(self) -> None:
+        self.step(Reloaded(self.world.keys, self.world.standing))
 
     def crash(self) -> None:
         if not self.alive:
@@ -181,7 +188,8 @@ class RegistrarNode(Node):
         except BadMessage:
             self.world.seen("bad message")
             return
-        self.step(Received(conn.id, message, frozenset(self.world.denied)))
+        denied = frozenset(self.world.denied)
+        self.step(Received(conn.id, message, denied, principal=self.world.principal()))
 
     def closed(self, conn: Connection) -> None:
         if self.conns.pop(conn.id, None) is not None:

@@ -16,9 +16,10 @@ from typing import Final
 
 import msgspec
 
+from roskva.core.standing import Standing
 from roskva.core.token import TokenKeys
 from roskva.feed.base import START, Batch, Marker
-from roskva.model import Key, Update, shard_of
+from roskva.model import NOBODY, Key, Principal, Update, shard_of
 from roskva.simulation.clients import APP, AnyClient, ClientNode, MqttNode
 from roskva.simulation.clock import Clock
 from roskva.simulation.faults import inject
@@ -58,6 +59,8 @@ class World:
         self.oracle = Oracle()
         self.net = Network(self)
         self.keys = TokenKeys({1: _KEY}, 1)
+        self.token_lifetime = 90 * 86400.0
+        self.standing = Standing()
         self.notifications = 0
         self.acknowledged_updates: list[Update] = []
         self.skews: dict[str, float] = {}
@@ -134,6 +137,17 @@ class World:
         for publisher in self.publishers.values():
             self.clock.after(self.dice.random() * 5, publisher.run)
         self.bridge.run()
+
+    def principal(self) -> Principal:
+        """Of whoever says hello now, with a credential that the login has just issued."""
+        return Principal("somebody", APP, int(self.clock.now)) if self.standing.keyed else NOBODY
+
+    def revoke(self) -> None:
+        """Everybody has to show a credential of now; the login's clock is the true one."""
+        self.standing = Standing(keyed=True, apps={APP: int(self.clock.now)})
+        for registrar in self.registrars:
+            if registrar.alive:
+                registrar.reload()
 
     def heal(self) -> None:
         """Faults stop. What they left behind stays; one registrar of several never comes back."""

@@ -77,9 +77,10 @@ class Hook:
         names = {key.partition("/")[2]: key for key in keys}
         question = _Question(self.settings.app, principal.name, list(names))
         try:
-            async with asyncio.timeout(self.settings.timeout_s), self._turn:
+            async with self._turn:
                 self._check_breaker()
-                answer = await self._post(msgspec.json.encode(question))
+                async with asyncio.timeout(self.settings.timeout_s):
+                    answer = await self._post(msgspec.json.encode(question))
         except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._failed(error)
             raise Unavailable("the app's backend does not answer") from None
