@@ -1,5 +1,6 @@
 """Packets in bytes: those of the standard, all that can be made up, and what is none."""
 
+import time
 from contextlib import suppress
 from itertools import pairwise
 
@@ -304,3 +305,15 @@ def test_other_protocols_are_told_apart(name: str, level: int) -> None:
     with pytest.raises(UnsupportedVersion) as caught:
         decode(side.packet(0x10, body))
     assert caught.value.level == (level if name == "MQTT" else 0)
+
+
+def test_a_packet_that_comes_byte_by_byte_costs_no_more_than_its_bytes() -> None:
+    """If all of it were copied for each byte, this would take minutes."""
+    decoder, began = Decoder(1 << 21), time.process_time()
+    for byte in side.publish(V3, "app/x", bytes(1 << 19)):
+        decoder.feed(bytes((byte,)))
+        packet = decoder.next()
+    assert isinstance(packet, Publish)
+    assert len(packet.payload) == 1 << 19
+    assert decoder.idle()
+    assert time.process_time() - began < 10

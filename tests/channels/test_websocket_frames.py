@@ -1,6 +1,8 @@
 """Our frames against those of the `websockets` library, which has a parser of its own."""
 
 import struct
+import time
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -112,3 +114,26 @@ def test_a_message_is_refused_before_it_is_there() -> None:
     reader.read(masked(0x02, bytes(60)))
     with pytest.raises(TooLarge):
         reader.read(masked(0x00, bytes(60)))
+
+
+def test_a_frame_that_comes_byte_by_byte_costs_no_more_than_its_bytes() -> None:
+    """If all of it were copied for each byte, this would take minutes."""
+    size = 1 << 19
+    reader, began = FrameReader(size), time.process_time()
+    data = b"\x82\xff" + size.to_bytes(8) + bytes(4 + size)
+    messages = [message for byte in data for message in reader.read(bytes((byte,)))]
+    assert [len(payload) for _, payload in messages] == [size]
+    assert time.process_time() - began < 10
+
+
+def test_parts_without_content_are_not_kept() -> None:
+    reader, nothing = FrameReader(LIMIT), masked(0x00, b"")
+    reader.read(masked(0x02, b"x"))
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            assert not reader.read(nothing * 100)
+        assert tracemalloc.get_traced_memory()[0] < 20_000
+    finally:
+        tracemalloc.stop()
+    assert reader.read(masked(0x80, b"y")) == [(Opcode.BINARY, b"xy")]

@@ -26,6 +26,8 @@ from roskva.wire.messages import FromClient, Notification, ServerMessage
 
 HIGH_WATER_BYTES: Final = 8 * 1024
 LOW_WATER_BYTES: Final = 2 * 1024
+MAX_UNREAD_BYTES: Final = 64 * 1024
+"""Answers that a client leaves unread before it is no longer read from."""
 F = TypeVar("F")
 
 

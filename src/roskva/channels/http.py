@@ -5,14 +5,14 @@ are read as well.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from litestar import Litestar, MediaType, Request, Response, get, post
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.params import Parameter
+from litestar.params import FromPath, JSONBody, PathParameter
 from litestar.types import ControllerRouterHandler
 from msgspec import UNSET, UnsetType
 
@@ -23,6 +23,7 @@ from roskva.channels.bearer import NotIdentified, identified
 from roskva.channels.events import events_handler
 from roskva.errors import (
     BadInput,
+    BadMessage,
     LimitExceeded,
     Refused,
     RoskvaError,
@@ -118,6 +119,9 @@ def _app(handlers: list[ControllerRouterHandler], max_body_bytes: int) -> Litest
             RoskvaError: lambda _, error: _refusal(error),
             NotIdentified: lambda _, error: _who_are_you(error),
             HTTPException: lambda _, error: _http_refusal(error),
+            # What the framework lets through of a body that is no JSON.
+            UnicodeDecodeError: lambda _, __: _refusal(BadMessage("text that is no UTF-8")),
+            RecursionError: lambda _, __: _refusal(BadMessage("a body with too many levels")),
         },
         request_max_body_size=max_body_bytes,
         logging_config=None,
@@ -127,7 +131,7 @@ def _app(handlers: list[ControllerRouterHandler], max_body_bytes: int) -> Litest
 def _handlers(front: Front) -> list[ControllerRouterHandler]:
     @post("/v1/publish", status_code=200, summary="Publish one update or a list of them")
     async def publish(
-        request: Request[Any, Any, Any], data: NewUpdate | list[NewUpdate]
+        request: Request[Any, Any, Any], data: JSONBody[NewUpdate | list[NewUpdate]]
     ) -> Response[Outcomes]:
         updates = data if isinstance(data, list) else [data]
         outcomes = await _publish(front, await _principal(front, request), updates)
@@ -146,7 +150,7 @@ def _handlers(front: Front) -> list[ControllerRouterHandler]:
         return Response(Outcomes(results))
 
     @post("/v1/reset", status_code=200, summary="Forget an object's version")
-    async def reset(request: Request[Any, Any, Any], data: Object) -> dict[str, str]:
+    async def reset(request: Request[Any, Any, Any], data: JSONBody[Object]) -> dict[str, str]:
         principal = await _principal(front, request)
         await front.reset(principal, ObjectId(data.app, data.name).key)
         return {}
@@ -154,8 +158,8 @@ def _handlers(front: Front) -> list[ControllerRouterHandler]:
     @get("/v1/objects/{app:str}/{name:path}", summary="What an object stands at")
     async def read(
         request: Request[Any, Any, Any],
-        app: str,
-        name: str = Parameter(description="May hold any number of '/'."),
+        app: FromPath[str],
+        name: Annotated[str, PathParameter(description="May hold any number of '/'.")],
     ) -> ObjectState:
         object = ObjectId(app, name.removeprefix("/"))
         told = await front.read(await _principal(front, request), object.key)
@@ -199,7 +203,7 @@ async def _publish(
     places: list[int] = []
     for i, new in enumerate(updates):
         try:
-            wellformed.append(_update(new))
+            wellformed.append(update_of(new))
         except RoskvaError as error:
             outcomes.append(error)
         else:
@@ -212,7 +216,7 @@ async def _publish(
     return outcomes
 
 
-def _update(new: NewUpdate) -> Update:
+def update_of(new: NewUpdate) -> Update:
     if new.payload is not None and new.text is not None:
         raise BadInput("an update has a payload or a text, not both")
     payload = new.payload if new.text is None else new.text.encode()

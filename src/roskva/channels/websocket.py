@@ -19,6 +19,7 @@ from websockets.typing import Subprotocol
 from roskva.channels.base import (
     HIGH_WATER_BYTES,
     LOW_WATER_BYTES,
+    MAX_UNREAD_BYTES,
     Connection,
     Frame,
     Front,
@@ -104,6 +105,7 @@ class WebSocket(asyncio.Protocol, Connection):
         "_front",
         "_handshake",
         "_heard",
+        "_held",
         "_identifying",
         "_lagging",
         "_reader",
@@ -126,6 +128,7 @@ class WebSocket(asyncio.Protocol, Connection):
         """Of the handshake; a hello may bring another."""
         self._identifying = False
         self._heard = True
+        self._held = False
         self._lagging = False
         self._closing = False
         self._bad = 0
@@ -135,6 +138,8 @@ class WebSocket(asyncio.Protocol, Connection):
     def send(self, message: ServerMessage) -> None:
         if not self._closing:
             self._transport.write(self._encode(message))
+            if self._lagging:
+                self._hold()
 
     def broadcast(self, frame: Frame) -> None:
         if not self._closing:
@@ -170,6 +175,9 @@ class WebSocket(asyncio.Protocol, Connection):
 
     def resume_writing(self) -> None:
         self._lagging = False
+        if self._held:
+            self._held = False
+            self._transport.resume_reading()
         self._front.step(Drained(self))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -240,7 +248,8 @@ class WebSocket(asyncio.Protocol, Connection):
         elif opcode <= Opcode.BINARY:
             self._message(payload)
         elif opcode == Opcode.PING:
-            self._transport.write(frame(Opcode.PONG, payload))
+            if not self._lagging:  # one that does not read does not miss it
+                self._transport.write(frame(Opcode.PONG, payload))
         elif opcode == Opcode.CLOSE:
             self._closing = True
             self._transport.write(close_frame(_NORMAL, ""))
@@ -294,8 +303,14 @@ class WebSocket(asyncio.Protocol, Connection):
     def is_late(self) -> None:
         self._hang_up(_NO_HELLO, "no hello in time")
 
+    def _hold(self) -> None:
+        """It asks for more than it reads: nothing is read from it until it has."""
+        if not self._held and self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            self._held = True
+            self._transport.pause_reading()
+
     def ping(self) -> None:
-        if not self._heard:
+        if not self._heard and not self._held:
             self._transport.abort()
         elif not self._closing and not self._lagging:
             self._heard = False

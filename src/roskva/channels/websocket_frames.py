@@ -49,32 +49,39 @@ class FrameReader:
     `BadMessage` and `TooLarge` end the connection: what follows cannot be understood any more.
     """
 
-    __slots__ = ("_buffer", "_kind", "_max_bytes", "_parts", "_size")
+    __slots__ = ("_buffer", "_kind", "_max_bytes", "_parts")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._buffer = b""
+        self._buffer: bytearray | None = None
+        """A frame that is not all there. It grows in place: who sends it byte by byte makes us copy
+        each byte once, and not the whole of it every time."""
         self._kind = Opcode.CONTINUATION
         """Of the message whose parts are gathered; CONTINUATION: none is."""
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._parts = bytearray()
 
     def read(self, data: bytes) -> list[tuple[int, bytes]]:
-        if not self._buffer and len(data) >= 6 and not self._parts:
+        if self._buffer is None and len(data) >= 6 and not self._kind:
             # One small message, whole: nearly every ack and heartbeat.
             size = data[1] & 0x7F
             if len(data) == 6 + size and size < 126 and data[0] in (0x82, 0x81) and data[1] > 127:
                 return [(data[0] & 0x0F, apply_mask(data[6:], data[2:6]))]
-        buffer = self._buffer + data if self._buffer else data
+        buffer = self._buffer
+        if buffer is None:
+            buffer = bytearray(data)
+        else:
+            buffer += data
         messages: list[tuple[int, bytes]] = []
         at = 0
         while (end := self._frame_end(buffer, at)) is not None:
             self._take(buffer, at, end, messages)
             at = end
-        self._buffer = buffer[at:]
+        if at:
+            del buffer[:at]
+        self._buffer = buffer or None
         return messages
 
-    def _frame_end(self, buffer: bytes, at: int) -> int | None:
+    def _frame_end(self, buffer: bytearray, at: int) -> int | None:
         """Where the frame ends that begins here; None: it is not all there yet."""
         left = len(buffer) - at
         if left < 2:
@@ -97,11 +104,13 @@ class FrameReader:
             if left < head:
                 return None
             size = int.from_bytes(buffer[at + 2 : at + 10])
-        if size + self._size > self._max_bytes:
+        if size + len(self._parts) > self._max_bytes:
             raise TooLarge(f"a message has at most {self._max_bytes} bytes")
         return at + head + size if left >= head + size else None
 
-    def _take(self, buffer: bytes, at: int, end: int, messages: list[tuple[int, bytes]]) -> None:
+    def _take(
+        self, buffer: bytearray, at: int, end: int, messages: list[tuple[int, bytes]]
+    ) -> None:
         first, size = buffer[at], buffer[at + 1] & 0x7F
         mask_at = at + (2 if size < 126 else 4 if size == 126 else 10)
         payload = apply_mask(buffer[mask_at + 4 : end], buffer[mask_at : mask_at + 4])
@@ -118,8 +127,9 @@ class FrameReader:
             raise BadMessage("a frame out of its order")
         else:
             self._kind = Opcode(opcode)
-        self._parts.append(payload)
-        self._size += len(payload)
+        if self._parts or not first & _FIN:
+            self._parts += payload
+            payload = bytes(self._parts) if first & _FIN else b""
         if first & _FIN:
-            messages.append((self._kind, b"".join(self._parts)))
-            self._kind, self._parts, self._size = Opcode.CONTINUATION, [], 0
+            messages.append((self._kind, payload))
+            self._kind, self._parts = Opcode.CONTINUATION, bytearray()

@@ -17,6 +17,7 @@ What the search finds must carry the feed's lineage, 64 bits that publishers nev
 a payload that contains the image of a frame could pass for one after a well-placed flip.
 """
 
+import re
 import struct
 
 import msgspec
@@ -30,6 +31,7 @@ _HEADER = struct.Struct("<4sIIIQIIQq")
 _AFTER_CRC = struct.Struct("<IIQIIQq")
 _CHECKED_FROM = 8
 _ALIGNMENT = 8
+_MAGICS = re.compile(re.escape(MAGIC))
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -91,9 +93,8 @@ def rows_in(view: pa.Buffer, frame: Frame) -> pa.RecordBatch | None:
 
 
 def _next_magic(view: pa.Buffer, position: int) -> int:
-    position += _ALIGNMENT
-    rest = view.slice(min(position, view.size)).to_pybytes()
-    found = rest.find(MAGIC)
-    while found % _ALIGNMENT and found >= 0:
-        found = rest.find(MAGIC, found + 1)
-    return position + found if found >= 0 else -1
+    """In place: publishers may fill their payloads with it, and a copy for each would never end."""
+    for found in _MAGICS.finditer(view, position + _ALIGNMENT):
+        if found.start() % _ALIGNMENT == 0:
+            return found.start()
+    return -1

@@ -128,12 +128,21 @@ class Decoder:
     def __init__(self, max_packet_bytes: int) -> None:
         self.max_packet_bytes = max_packet_bytes
         self.version = V3
-        self._data = b""
+        self._data: bytes | bytearray = b""
+        """What arrived, as it arrived; a bytearray once a packet came in pieces. That one grows in
+        place: a packet sent byte by byte is not copied anew for each of them."""
         self._at = 0
 
     def feed(self, data: bytes) -> None:
-        self._data = self._data[self._at :] + data if self._at < len(self._data) else data
-        self._at = 0
+        if self.idle():
+            self._data, self._at = data, 0
+            return
+        if isinstance(self._data, bytes):
+            self._data, self._at = bytearray(self._data[self._at :]), 0
+        elif self._at:
+            del self._data[: self._at]
+            self._at = 0
+        self._data += data
 
     def idle(self) -> bool:
         """Nothing is left over."""
@@ -147,7 +156,7 @@ class Decoder:
         if end > len(self._data):
             return None
         first, self._at = self._data[self._at], end
-        body = self._data[start:end]
+        body = bytes(self._data[start:end])
         if end == len(self._data):
             self._data, self._at = b"", 0
         return self._packet(first >> 4, first & 0x0F, body)

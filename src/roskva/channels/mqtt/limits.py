@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from roskva.channels.base import MAX_UNREAD_BYTES
+
 FOR_SESSION: Final = 1
 FOR_PUBLISHES: Final = 2
 FOR_REQUESTS: Final = 4
@@ -20,8 +22,7 @@ class MqttLimits(msgspec.Struct, frozen=True):
     """In one SUBSCRIBE."""
     max_requests: int = 100
     """SUBSCRIBEs and UNSUBSCRIBEs of one client that are not confirmed yet."""
-    max_unread_bytes: int = 64 * 1024
-    """Answers that a client leaves unread before it is no longer read from."""
+    max_unread_bytes: int = MAX_UNREAD_BYTES
     max_keep_alive_s: int = 1800
     """What MQTT 5 clients are told to use if they ask for more, or for none."""
     handshake_timeout_s: float = 10.0

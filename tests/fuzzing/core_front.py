@@ -1,0 +1,147 @@
+"""A node without I/O behind a channel: the registrar core, and a shard that says yes to everything.
+
+Every input is one connection from its beginning to its end; the loop turns until nothing is left of
+it but what the core keeps on purpose.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from tests.channels.mqtt_side import RecordingFront
+
+from roskva.channels.base import Connection
+from roskva.core.effects import (
+    Broadcast,
+    Close,
+    Effect,
+    Event,
+    FromLink,
+    LinkUp,
+    Received,
+    Send,
+    SendLink,
+    Tick,
+)
+from roskva.core.registrar import Registrar, RegistrarConfig
+from roskva.core.token import TokenKeys
+from roskva.errors import RoskvaError
+from roskva.model import NOBODY, Principal, Update
+from roskva.server.fanout import Fanout
+from roskva.wire.links import (
+    Interest,
+    Known,
+    LinkHello,
+    OpenSession,
+    Ping,
+    Pong,
+    RowWritten,
+    SessionOpened,
+    Versions,
+    Welcome,
+    WriteRow,
+)
+from roskva.wire.messages import FromClient
+
+EPOCH = 8
+
+
+class CoreFront(RecordingFront):
+    def __init__(self) -> None:
+        super().__init__(assigned=True)
+        self.now = 0.0
+        self.core = Registrar(
+            RegistrarConfig("r", 1, linger=0.0), TokenKeys({1: bytes(32)}, 1), 0, self.now
+        )
+        self.broken: Exception | None = None
+        self._fanout = Fanout(self._broke)
+        self._waiting: deque[Event] = deque()
+        self._stepping = False
+        self.step(LinkUp(0))
+
+    def step(self, event: Event) -> None:
+        self._waiting.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._waiting:
+                for effect in self.core.step(self._waiting.popleft(), self.now):
+                    self._carry_out(effect)
+        finally:
+            self._stepping = False
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        deadline = self.core.next_deadline()
+        while deadline is not None and deadline <= self.now:
+            self.step(Tick())
+            deadline = self.core.next_deadline()
+
+    def identify(self, app: str | None, credential: str | None) -> Principal:
+        return NOBODY
+
+    def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
+        self.step(Received(conn, message, principal=principal))
+
+    async def publish(
+        self, principal: Principal, updates: Sequence[Update]
+    ) -> list[int | RoskvaError]:
+        return [7 for _ in updates]
+
+    def _broke(self, error: Exception) -> None:
+        self.broken = error
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Broadcast():
+                self._fanout.broadcast(effect)
+            case Send(conn=Connection() as conn, message=message):
+                conn.send(message)
+            case Close(conn=Connection() as conn):
+                conn.close()
+            case SendLink(message=message):
+                self._answer(message)
+
+    def _answer(self, message: object) -> None:
+        match message:
+            case LinkHello():
+                self.step(FromLink(0, Welcome(0)))
+            case OpenSession(request=request):
+                self.step(FromLink(0, SessionOpened(request, 1000 + request)))
+            case WriteRow(request=request) if request:
+                self.step(FromLink(0, RowWritten(request)))
+            case Ping():
+                self.step(FromLink(0, Pong(agree=True)))
+            case Interest(add=add) if add:
+                self.step(FromLink(0, Versions([Known(key, 1, EPOCH) for key in add])))
+
+
+class Turning:
+    """A loop, turned by hand."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._error: BaseException | None = None
+
+    def run(self, *works: Callable[[], None]) -> None:
+        """One after the other, with two turns of the loop after each: what a channel puts off is
+        done in the next, and what that leads to in the one after it."""
+        self.loop.call_soon(self._next, list(works))
+        self.loop.run_forever()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _next(self, works: list[Callable[[], None]]) -> None:
+        if not works or self._error is not None:
+            self.loop.stop()
+            return
+        self._guarded(works.pop(0))
+        self.loop.call_soon(self.loop.call_soon, self._next, works)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
