@@ -78,7 +78,9 @@ class CoreFront(RecordingFront):
             self.step(Tick())
             deadline = self.core.next_deadline()
 
-    def identify(self, app: str | None, credential: str | None) -> Principal:
+    def identify(
+        self, app: str | None, credential: str | None, certificate: str | None = None
+    ) -> Principal:
         return NOBODY
 
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
