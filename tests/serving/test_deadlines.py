@@ -16,8 +16,9 @@ from roskva.wire.codec import encode
 from roskva.wire.messages import PROTOCOL, Hello
 
 PATIENCE_S = 30.0
-HANDSHAKE_S = 0.5
-SETTINGS = f"[limits]\nhandshake_seconds = {HANDSHAKE_S}\nbody_seconds = 1.0"
+HANDSHAKE_S = 2.0
+"""Long enough for a handshake on a busy machine."""
+SETTINGS = f"[limits]\nhandshake_seconds = {HANDSHAKE_S}\nbody_seconds = 2.0"
 UPGRADE = (
     b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
