@@ -128,7 +128,7 @@ def test_pages_that_are_named_get_what_browsers_ask_for(proxied: Node) -> None:
     assert published.headers["access-control-allow-origin"] == FRIEND
 
 
-def test_the_scheme_that_a_proxy_tells_counts(proxied: Node, shared: Node) -> None:
+def test_the_scheme_that_a_proxy_tells_counts(proxied: Node) -> None:
     """A page of the same origin came by https; the node sees http, and a header."""
     host = f"127.0.0.1:{proxied.port}"
     assert websocket(proxied, f"https://{host}", **{"X-Forwarded-Proto": "https"}) == 101
