@@ -75,6 +75,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ("core.matcher:Matcher._merge_row", "if row.version > entry.version():", "if True:"),
     ),
     _mutant(
+        "reset from beyond a gap applied again",
+        ("core.matcher:Matcher._merge", "if not in_order:", "if False:"),
+    ),
+    _mutant(
         "failed write forgotten",
         (
             "core.matcher:Matcher._failed",
@@ -207,6 +211,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "nothing sent twice",
         ("core.registrar:Registrar._visit", "self.telling.walk(session)", "pass"),
+    ),
+    _mutant(
+        "refused, and still in the row",
+        ("core.registrar:Registrar._refuse", "if self._unregister(session, key):", "if False:"),
     ),
     _mutant(
         "packet id reused while in flight",
