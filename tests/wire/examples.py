@@ -223,6 +223,7 @@ TO_SHARD: Final[dict[str, ToShard]] = {
     "forget clients that have been away": links.Forget(24, 3, [(CLIENT_ID, SESSION)]),
     "ask": links.Ask("status"),
     "ask for a checkpoint": links.Ask("checkpoint", 3, "backup"),
+    "ask what objects stand at": links.Ask("stands", 3, objects=["contacts/alice"]),
 }
 
 FROM_SHARD: Final[dict[str, FromShard]] = {

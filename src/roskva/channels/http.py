@@ -4,7 +4,6 @@ In JSON a version is written as a decimal string, because a browser's numbers en
 are read as well.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -18,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from roskva import __version__
 from roskva.channels.admin import AdminDoor
+from roskva.channels.admin_api import Inside, admin_handlers
 from roskva.channels.base import Front
 from roskva.channels.bearer import NotIdentified, identified
 from roskva.channels.events import events_handler
@@ -43,8 +43,6 @@ _STATUS: Final[tuple[tuple[type[RoskvaError], int], ...]] = (
     (Unavailable, 503),
 )
 _RETRY_AFTER_S: Final = "1"
-
-Status = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -96,14 +94,16 @@ class ObjectState(msgspec.Struct, frozen=True):
     payload: bytes | UnsetType = UNSET
 
 
-def http_app(front: Front, status: Status, door: AdminDoor, max_body_bytes: int) -> Litestar:
-    handlers = [*_handlers(front), *_admin_handlers(front, status, door), events_handler(front)]
+def http_app(front: Front, inside: Inside, door: AdminDoor, max_body_bytes: int) -> Litestar:
+    admin = admin_handlers(inside, door, clients_here=True)
+    handlers = [*_handlers(front), events_handler(front), *admin, *_health_handlers(front)]
     return _app(handlers, max_body_bytes)
 
 
-def admin_app(front: Front, status: Status, door: AdminDoor, max_body_bytes: int) -> Litestar:
+def admin_app(front: Front, inside: Inside, door: AdminDoor, max_body_bytes: int) -> Litestar:
     """For a port of its own, with nothing of what clients do."""
-    return _app(_admin_handlers(front, status, door), max_body_bytes)
+    admin = admin_handlers(inside, door, clients_here=False)
+    return _app([*admin, *_health_handlers(front)], max_body_bytes)
 
 
 def _app(handlers: list[ControllerRouterHandler], max_body_bytes: int) -> Litestar:
@@ -170,14 +170,7 @@ def _handlers(front: Front) -> list[ControllerRouterHandler]:
     return [publish, reset, read]
 
 
-def _admin_handlers(
-    front: Front, node_status: Status, door: AdminDoor
-) -> list[ControllerRouterHandler]:
-    @get("/v1/status", summary="Processes, shards, sessions and counters")
-    async def status(request: Request[Any, Any, Any]) -> dict[str, Any]:
-        door.check(request.headers.get("authorization"))
-        return await node_status()
-
+def _health_handlers(front: Front) -> list[ControllerRouterHandler]:
     @get("/healthz", media_type=MediaType.TEXT, summary="Is this process alive?")
     async def healthz() -> str:
         return "ok\n"
@@ -188,7 +181,7 @@ def _admin_handlers(
             return Response("ready\n", media_type=MediaType.TEXT)
         return Response("not ready\n", status_code=503, media_type=MediaType.TEXT)
 
-    return [status, healthz, readyz]
+    return [healthz, readyz]
 
 
 async def _principal(front: Front, request: Request[Any, Any, Any]) -> Principal:

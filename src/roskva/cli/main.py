@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "reset": "publish",
     "watch": "watch",
     "status": "status",
+    "explain": "explain",
     "doctor": "doctor",
     "config": "config",
     "certs": "certs",

@@ -64,6 +64,16 @@ KeyOption = Annotated[
         show_default=False,
     ),
 ]
+AdminKeyOption = Annotated[
+    str,
+    typer.Option(
+        "--key",
+        envvar="ROSKVA_ADMIN_KEY",
+        metavar="KEY",
+        help="The node's admin key: itself, env:NAME or file:PATH.",
+        show_default=False,
+    ),
+]
 T = TypeVar("T")
 
 
@@ -140,6 +150,11 @@ class NodeApi:
         if isinstance(outcome, Failure):
             raise error_of(outcome)
         return response.content
+
+
+def admin_api(url: str, tls: Tls | None, key: str) -> NodeApi:
+    """For what only operators may see."""
+    return NodeApi(url, tls, key=secret_of(key))
 
 
 def error_of(failure: Failure) -> Unavailable | NodeRefused:

@@ -12,16 +12,15 @@ from rich.text import Text
 
 from roskva.cli.node import (
     DEFAULT_URL,
+    AdminKeyOption,
     CaOption,
     CertKeyOption,
     CertOption,
-    NodeApi,
     UrlOption,
-    secret_of,
+    admin_api,
     tls_of,
 )
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
-from roskva.publisher.tls import Tls
 
 CHANNELS = ("websocket", "mqtt", "http")
 _MIB = 1 << 20
@@ -98,15 +97,7 @@ def status(
     ca: CaOption = None,
     cert: CertOption = None,
     cert_key: CertKeyOption = None,
-    key: Annotated[
-        str,
-        typer.Option(
-            envvar="ROSKVA_ADMIN_KEY",
-            metavar="KEY",
-            help="The node's admin key: itself, env:NAME or file:PATH.",
-            show_default=False,
-        ),
-    ] = "",
+    key: AdminKeyOption = "",
     json: Annotated[bool, typer.Option("--json", help="As the node says it, in JSON.")] = False,
 ) -> None:
     """Show a node's processes, sessions, shards and counters.
@@ -114,7 +105,7 @@ def status(
     A shard's lag is what its feed has and its matcher has not taken over yet. Mostly it is 0,
     and after a start or a gap it falls. If a process does not answer, the exit code is 1.
     """
-    with sentences(), _node(url, tls_of(ca, cert, cert_key), key) as node:
+    with sentences(), admin_api(url, tls_of(ca, cert, cert_key), key) as node:
         answer = node.get("/v1/status", msgspec.Raw)
         found = node.decoded(answer, Status)
     if json:
@@ -122,10 +113,6 @@ def status(
     else:
         show(found, Console(markup=False, highlight=False))
     raise typer.Exit(FAILED if any(process.error for process in found.processes) else 0)
-
-
-def _node(url: str, tls: Tls | None, key: str) -> NodeApi:
-    return NodeApi(url, tls, key=secret_of(key))
 
 
 def show(found: Status, console: Console) -> None:

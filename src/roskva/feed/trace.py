@@ -10,6 +10,7 @@ are no part of the state: they are bounded, and may be lost or deleted.
 """
 
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from secrets import randbits
@@ -26,6 +27,7 @@ STAGES: Final = ("published", "appended", "bridged", "matched", "sent", "acked")
 DIRECTORY: Final = "trace"
 _MAX_BYTES: Final = 64 << 20
 _SEGMENT_BYTES: Final = 8 << 20
+_RECENT: Final = 1000
 
 
 class Trace:
@@ -34,6 +36,7 @@ class Trace:
     def __init__(self, directory: Path, one_in: int, now_us: int) -> None:
         self._one_in = one_in
         self._noted: list[Update] = []
+        self._recent: deque[Update] = deque(maxlen=_RECENT)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         retention = Retention(max_bytes=_MAX_BYTES)
         self._log = Log.open(
@@ -49,7 +52,16 @@ class Trace:
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
         if self.wants(key, version) and len(self._noted) < MAX_GROUP_ROWS:
-            self._noted.append(Update(key, version, stage, published_at=at_us))
+            noted = Update(key, version, stage, published_at=at_us)
+            self._noted.append(noted)
+            self._recent.append(noted)
+
+    def recent(self) -> list[tuple[Key, int, str, int]]:
+        """What was noted last: object, version, stage, and when."""
+        return [
+            (noted.object, noted.version, noted.source or "", noted.published_at)
+            for noted in self._recent
+        ]
 
     def take(self) -> list[Update]:
         """What was noted since the last time, to be written."""

@@ -1,10 +1,10 @@
 """The ports of a process that serves clients: opened together, closed together."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from roskva.channels.admin import AdminDoor
+from roskva.channels.admin_api import Inside
 from roskva.channels.base import Front
 from roskva.channels.http import admin_app, http_app
 from roskva.channels.http_head import Entrance
@@ -19,11 +19,10 @@ from roskva.server.reload import Reloads
 from roskva.server.tls import Certificates
 
 _PING_S: Final = 30.0
-Status = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Doors:
-    def __init__(self, front: Front, status: Status, config: Config, reloads: Reloads) -> None:
+    def __init__(self, front: Front, inside: Inside, config: Config, reloads: Reloads) -> None:
         limits, first_try = config.limits, open_to_this_machine(config)
         context = None
         if config.tls.enabled:
@@ -40,7 +39,7 @@ class Doors:
         self._admin_doors = AdminDoor(config, open=first_try), AdminDoor(config, open=True)
         reloads.add("the admin key", self._take_admin_key)
         beside_clients, apart = (
-            make(front, status, door, limits.max_body_bytes)
+            make(front, inside, door, limits.max_body_bytes)
             for make, door in zip((http_app, admin_app), self._admin_doors, strict=True)
         )
         self._http = HttpPort(

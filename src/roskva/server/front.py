@@ -32,20 +32,22 @@ from roskva.core.effects import (
 )
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.token import TokenKeys
-from roskva.errors import RoskvaError, Unauthorised, Unavailable
+from roskva.errors import Fenced, RoskvaError, TokenRejected, Unauthorised, Unavailable
 from roskva.model import NO_EPOCH, NO_VERSION, NOBODY, Key, Principal, Update, parse_key, shard_of
 from roskva.server.access.base import Authority, Later, Verdict
 from roskva.server.admission import Admission
 from roskva.server.fanout import Fanout
 from roskva.server.guarding import Guard
+from roskva.server.inside.notes import Notes
 from roskva.server.ports import Port
 from roskva.server.registering import Registering
 from roskva.server.stepper import Stepper
-from roskva.wire.links import FromShard, Registered
+from roskva.wire.links import FromShard, Registered, RowRefused, Superseded
 from roskva.wire.messages import ClientMessage, FromClient, Notification, ServerMessage
 
 _log = logging.getLogger(__name__)
 _READ_TIMEOUT_S: Final = 5.0
+_ENDS: Final = (Superseded, RowRefused)
 
 
 class NodeFront:
@@ -77,6 +79,7 @@ class NodeFront:
         """One per shard, in order; whoever builds the node adds them before anything starts."""
         self.up: set[int] = set()
         """Shards whose links are up."""
+        self.notes = Notes(name)
         self._config = config
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_connections = limits.connections(open_files)
@@ -191,11 +194,18 @@ class NodeFront:
         self._stepper.step(LinkUp(shard))
 
     def from_link(self, shard: int, message: FromShard) -> None:
+        if type(message) in _ENDS:
+            self._note_end(message)  # type: ignore[arg-type]  # it is one of them
         self._stepper.step(FromLink(shard, message))
 
     def link_down(self, shard: int) -> None:
         self.up.discard(shard)
         self._stepper.step(LinkDown(shard))
+
+    def _note_end(self, end: Superseded | RowRefused) -> None:
+        session = self.core.sessions.get((end.client, end.session))
+        if session is not None:
+            self.notes.ended(session, end.code if isinstance(end, RowRefused) else Fenced.code)
 
     # What the core asks for.
 
@@ -208,6 +218,8 @@ class NodeFront:
             return
         match effect:
             case Send(conn=Connection() as conn, message=message):
+                if message.statuses and (session := self.core.conns.get(conn)) is not None:
+                    self.notes.answered(session, message.statuses)
                 conn.send(self._guard.send(effect) if self._guarded else message)
             case SendLink(link=int() as shard, message=message):
                 self.ports[shard].send(message)  # type: ignore[arg-type]
@@ -231,7 +243,11 @@ class NodeFront:
         self._admission = Admission(config, authority)
         self._registering.authority = self._guard.authority = authority
         self._guarded = bool(authority.guarded)
+        before = list(self.core.sessions.items())
         self.step(Reloaded(keys, authority.standing))
+        for named, session in before:
+            if named not in self.core.sessions:
+                self.notes.ended(session, TokenRejected.code)
 
     def recheck(self) -> None:
         self._stepper.step(Recheck())

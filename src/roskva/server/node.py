@@ -9,19 +9,15 @@ import gc
 import logging
 import random
 import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from roskva import __version__
 from roskva.config import Config
 from roskva.core.token import TokenKeys
-from roskva.errors import BadInput, BadMessage, RoskvaError
+from roskva.errors import BadMessage, RoskvaError
 from roskva.feed.trace import Trace
-from roskva.links.asking import ask
 from roskva.links.framing import Framed
 from roskva.links.running import Process
 from roskva.model import Key
@@ -29,12 +25,13 @@ from roskva.server.access.access import Access
 from roskva.server.directory import DataDirectory
 from roskva.server.doors import Doors
 from roskva.server.front import NodeFront
+from roskva.server.inside.answering import Answers
+from roskva.server.inside.gathering import Inside
 from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
 from roskva.server.ports import LocalPort, Port, SocketPort
 from roskva.server.reload import Reloads
 from roskva.server.shard import Shard
-from roskva.server.status import gathered, pipeline_status, process_status
 from roskva.server.tracing import TracedFront, TracedShard, keep_trace, open_trace
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
@@ -53,7 +50,6 @@ from roskva.wire.links import (
 _log = logging.getLogger(__name__)
 _COME_BACK_MS: Final = 2000
 """Clients of a node that stops come back within this time, spread over it."""
-_ASK_TIMEOUT_S: Final = 2.0
 _COLLECTOR: Final = (10_000, 20, 1_000_000)
 """Whole collections are left out: there is `freeze` instead."""
 _FREEZE_S: Final = 30.0
@@ -97,7 +93,7 @@ class Node:
         self._shards: dict[int, Shard] = {}
         self._front: NodeFront | None = None
         self._trace: Trace | None = None
-        self._started_at = time.time()
+        self.answers = Answers(role.name, data.meta.shards, self._shards)
 
     async def run(self, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -106,6 +102,7 @@ class Node:
             if self._config.node.trace_one_in is not None:
                 one_in = self._config.node.trace_one_in
                 self._trace = open_trace(self._data.path, self.role.name, one_in)
+                self.answers.trace = self._trace
             await self._open_shards()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -116,6 +113,7 @@ class Node:
                 if self._trace is not None:
                     running.append(tasks.create_task(keep_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
+                running.append(tasks.create_task(self.answers.rates.run()))
                 started()
                 await self._until(stop)
                 await self._stop_serving()
@@ -176,7 +174,11 @@ class Node:
         front.ports = [self._port(number, front) for number in range(shards)]
         tasks = [self._tasks.create_task(port.run()) for port in front.ports]
         tasks.append(self._tasks.create_task(self._access.run()))
-        self._doors = Doors(front, self.status, self._config, self.reloads)
+        self.answers.serve(front)
+        inside = Inside(
+            self.role, lambda: self._config, self._data.path, self.answers, listeners.ports
+        )
+        self._doors = Doors(front, inside, self._config, self.reloads)
         await self._doors.open(self._tasks, listeners)
         tasks.append(self._tasks.create_task(self._doors.ping()))
         return tasks
@@ -204,30 +206,6 @@ class Node:
         self._front.dismiss(lambda: random.randrange(_COME_BACK_MS))
         await self._doors.close()
 
-    # What a node says of itself.
-
-    async def status(self) -> dict[str, Any]:
-        others = [process for process in self.role.processes if process.name != self.role.name]
-        told = await asyncio.gather(*(_status_of(process) for process in others))
-        run_dir = Path(self.role.socket).parent
-        pipeline = pipeline_status(self._config.pipeline, run_dir)
-        return gathered(__version__, self._started_at, [self.own_status(), *told], pipeline)
-
-    def online(self) -> dict[str, Any]:
-        """In this process."""
-        clients = self._front.online() if self._front is not None else []
-        return {"clients": [client.hex() for client in clients]}
-
-    def recheck(self) -> dict[str, Any]:
-        """Of the sessions in this process."""
-        if self._front is None:
-            return {"sessions": 0}
-        self._front.recheck()
-        return {"sessions": sum(self._front.sessions().values())}
-
-    def own_status(self) -> dict[str, Any]:
-        return process_status(self.role.name, self._front, list(self._shards.values()))
-
 
 async def _spare_the_collector() -> None:
     """Sessions have no cycles and live long. What the collector has found to live, it need not look
@@ -238,10 +216,6 @@ async def _spare_the_collector() -> None:
         gc.freeze()
         await asyncio.sleep(_FREEZE_S)
         gc.collect(1)
-
-
-async def _status_of(process: Process) -> dict[str, Any]:
-    return {"name": process.name, **await ask(process.socket, Ask("status"), _ASK_TIMEOUT_S)}
 
 
 class _PeerStream:
@@ -267,17 +241,8 @@ class _PeerStream:
             stream.drop()
             return
         match message:
-            case Ask(what="status"):
-                self.send(Told(msgspec.json.encode(self._node.own_status())))
-                return
-            case Ask(what="online"):
-                self.send(Told(msgspec.json.encode(self._node.online())))
-                return
-            case Ask(what="recheck"):
-                self.send(Told(msgspec.json.encode(self._node.recheck())))
-                return
-            case Ask(shard=number, name=name):
-                self._node.spawn(self._checkpoint(self._node.shard(number), name))
+            case Ask():
+                self._node.spawn(self._tell(message))
                 return
             case Offer(shard=number):
                 shard = self._node.shard(number)
@@ -303,15 +268,8 @@ class _PeerStream:
         except RoskvaError as error:
             self.send(NotPublished(message.request, error.code, str(error)))
 
-    async def _checkpoint(self, shard: Shard | None, name: str) -> None:
-        outcome = {}
-        try:
-            if shard is None:
-                raise BadInput("this process does not own that shard")
-            await shard.checkpoint(name)
-        except RoskvaError as error:
-            outcome = {"error": str(error)}
-        self.send(Told(msgspec.json.encode(outcome)))
+    async def _tell(self, question: Ask) -> None:
+        self.send(Told(msgspec.json.encode(await self._node.answers.answer(question))))
 
     def _lost(self, stream: Framed) -> None:
         if self._shard is not None:

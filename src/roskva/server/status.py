@@ -17,12 +17,16 @@ PIPELINE_REPORT: Final = "pipeline.json"
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-def process_status(name: str, front: NodeFront | None, shards: Sequence[Shard]) -> dict[str, Any]:
-    counters: dict[str, int] = dict(front.core.counters) if front is not None else {}
+def counters(front: NodeFront | None, shards: Sequence[Shard]) -> dict[str, int]:
+    found: dict[str, int] = dict(front.core.counters) if front is not None else {}
     for shard in shards:
         for counted in (shard.matcher.counters, shard.rows.counters):
             for counter, value in counted.items():
-                counters[counter] = counters.get(counter, 0) + value
+                found[counter] = found.get(counter, 0) + value
+    return found
+
+
+def process_status(name: str, front: NodeFront | None, shards: Sequence[Shard]) -> dict[str, Any]:
     return {
         "name": name,
         "role": "+".join(["state"] * bool(shards) + ["registrar"] * (front is not None)),
@@ -30,7 +34,7 @@ def process_status(name: str, front: NodeFront | None, shards: Sequence[Shard]) 
         "rss_bytes": _resident_bytes(),
         "cpu_seconds": round(time.process_time(), 3),
         "sessions": front.sessions() if front is not None else {},
-        "counters": counters,
+        "counters": counters(front, shards),
         "shards": [_shard_status(shard, name) for shard in shards],
     }
 

@@ -127,13 +127,18 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Instead of a link's hello, to any process of a node: one question, one answer.
 
     "online": which clients have a session here. "recheck": compare every session here with the
-    shards anew, and send again what is due.
+    shards anew, and send again what is due. "checkpoint": of a shard's store, under a name. For
+    the admin API: "now", this process at a glance; "object" and "client", what it knows of the one
+    with this name; "row" of the client with this name in a shard; what `objects` of a shard stand
+    at ("stands").
     """
 
-    what: Literal["status", "checkpoint", "online", "recheck"]
+    what: Literal[
+        "status", "checkpoint", "online", "recheck", "now", "object", "client", "row", "stands"
+    ]
     shard: int = 0
-    """Whose checkpoint, under what name in its directory."""
     name: str = ""
+    objects: Annotated[list[Key], Meta(max_length=MAX_LINK_PARTS)] = []
 
 
 # From the shard.

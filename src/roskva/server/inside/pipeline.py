@@ -1,0 +1,149 @@
+"""The pipeline, its dead letters, and what the jobs found when they last ran: all from files.
+
+DATA/pipeline/ingest-NAME/dead-letters/*.jsonl
+DATA/jobs/NAME/result.json, and the job's pictures beside it
+DATA/jobs/audit/objects.jsonl     per object, in the order of their names
+"""
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from roskva.model import Key
+from roskva.server.inside.explaining import span
+from roskva.wire.admin import (
+    Batch,
+    DeadLetter,
+    JobNow,
+    ObjectAudit,
+    PipelineDetail,
+    PipelineNow,
+)
+
+JOBS: Final = "jobs"
+RESULT: Final = "result.json"
+OBJECTS: Final = "objects.jsonl"
+JOB_NAMES: Final = ("audit", "gc", "latency", "plan", "replay")
+_DEAD_LETTERS: Final = 50
+_LONGEST_ROW: Final = 500
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A job's result, as it is kept."""
+
+    at: float
+    seconds: float
+    found: dict[str, Any]
+
+
+class KeptObject(msgspec.Struct, frozen=True, array_like=True):
+    object: Key
+    states: dict[str, int]
+
+
+def detail(data: Path, report: dict[str, Any]) -> PipelineDetail:
+    now = msgspec.convert(report, PipelineNow)
+    batches = [
+        msgspec.convert({"part": part["name"], **batch}, Batch)
+        for part in report.get("parts", [])
+        for batch in part.get("recent", [])
+    ]
+    dead = list(_dead_letters(data / "pipeline"))
+    jobs = [found for name in JOB_NAMES if (found := _job(data, name)) is not None]
+    return PipelineDetail(_sentence(now), now, batches, dead, jobs)
+
+
+def _sentence(now: PipelineNow) -> str:
+    if now.state == "off":
+        why = f": {now.why}" if now.why else ""
+        return (
+            f"The pipeline is off{why}. Clients are told all the same; gaps are closed by the node "
+            "itself, and nothing is ingested."
+        )
+    if now.state == "starting":
+        return "Spark is starting. Clients are told all the same."
+    failed = [part for part in now.parts if part.state == "failed"]
+    if now.state == "failed" or failed:
+        names = ", ".join(part.name for part in failed) or "it"
+        return f"Failed and tried again: {names}. Clients are told all the same."
+    bridge = next((part for part in now.parts if part.name == "bridge"), None)
+    if bridge is None or not bridge.lag_updates:
+        return "The pipeline is running, and the matchers have all that the feed has."
+    lag = f"{bridge.lag_updates:,} updates"
+    if bridge.lag_seconds and bridge.lag_seconds >= 1:
+        lag += f", {span(bridge.lag_seconds)}"
+    return f"The pipeline is running; the matchers are {lag} behind the feed."
+
+
+def _dead_letters(directory: Path) -> Iterator[DeadLetter]:
+    """The latest of each ingest."""
+    for ingest in sorted(directory.glob("ingest-*")):
+        name = ingest.name.removeprefix("ingest-")
+        left = _DEAD_LETTERS
+        for file in sorted(ingest.glob("dead-letters/*.jsonl"), reverse=True):
+            for line in _last_lines(file, left):
+                left -= 1
+                letter = json.loads(line)
+                row = json.dumps(letter.get("row"), ensure_ascii=False)[:_LONGEST_ROW]
+                yield DeadLetter(name, str(letter.get("at", "")), str(letter["reason"]), row)
+            if left <= 0:
+                break
+
+
+def _last_lines(file: Path, count: int) -> list[str]:
+    try:
+        with file.open() as lines:
+            return list(deque(lines, count))[::-1]
+    except FileNotFoundError:
+        return []
+
+
+def _job(data: Path, name: str) -> JobNow | None:
+    directory = data / JOBS / name
+    try:
+        kept = msgspec.json.decode((directory / RESULT).read_bytes(), type=Kept)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    plots = sorted(path.name for path in directory.glob("*.svg"))
+    return JobNow(name, kept.at, kept.seconds, kept.found, plots)
+
+
+def plot(data: Path, job: str, name: str) -> bytes | None:
+    """A job's picture, as SVG."""
+    known = (
+        {path.name: path for path in (data / JOBS / job).glob("*.svg")} if job in JOB_NAMES else {}
+    )
+    return known[name].read_bytes() if name in known else None
+
+
+def audited(data: Path, key: Key) -> ObjectAudit | None:
+    """What the last audit counted of this object; it had no registrations if it is not there."""
+    directory = data / JOBS / "audit"
+    try:
+        kept = msgspec.json.decode((directory / RESULT).read_bytes(), type=Kept)
+        with (directory / OBJECTS).open("rb") as lines:
+            prefix = b"[" + msgspec.json.encode(key) + b","
+            for line in lines:
+                if line.startswith(prefix):
+                    found = msgspec.json.decode(line, type=KeptObject)
+                    return ObjectAudit(kept.at, found.states)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return ObjectAudit(kept.at, {})
+
+
+def keep(data: Path, job: str, began_at: float, found: msgspec.Struct) -> Path:
+    """Write down what a job found; returns the directory for its pictures."""
+    directory = data / JOBS / job
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    now = time.time()
+    kept = Kept(now, round(now - began_at, 1), msgspec.to_builtins(found))
+    temporary = directory / f"{RESULT}.tmp"
+    temporary.write_bytes(msgspec.json.encode(kept))
+    temporary.replace(directory / RESULT)
+    return directory

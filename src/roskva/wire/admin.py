@@ -1,0 +1,256 @@
+"""What the admin API answers: the same to the console, to `roskva explain` and to scripts.
+
+Versions and epochs are decimal strings, as everywhere in JSON; times are wall-clock seconds. Every
+answer has a `sentence` that says in words what the figures mean (`server/inside/explaining.py`).
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong, in words."""
+
+    level: Literal["bad", "warn"]
+    text: str
+
+
+class Freshness(msgspec.Struct, frozen=True):
+    """The registrations of sessions: everything else about clients that are away is in rows."""
+
+    registrations: int = 0
+    fresh: int = 0
+    pending: int = 0
+    """Told, or about to be told, and not acked."""
+    slow: int = 0
+    """Of the pending: the client does not read what it is sent."""
+    blind: int = 0
+    """The object's shard does not answer, so nobody can say."""
+    slow_sessions: int = 0
+    age_seconds: float = 0.0
+    """Since this was counted."""
+
+
+class StageTime(msgspec.Struct, frozen=True):
+    """From the stage before to this one, of the updates sampled lately."""
+
+    stage: str
+    p50_ms: float
+    p99_ms: float
+    count: int
+
+
+class Objective(msgspec.Struct, frozen=True):
+    """A service level objective, and how it is kept."""
+
+    name: str
+    path: str
+    target: str
+    value: float | None
+    kept: bool
+    budget_left: float | None
+    """Of its error budget, from 1 down to 0 and below."""
+
+
+class ProcessNow(msgspec.Struct, frozen=True):
+    name: str
+    role: str = ""
+    pid: int = 0
+    rss_bytes: int = 0
+    cpu_seconds: float = 0.0
+    sessions: dict[str, int] = {}
+    """By channel."""
+    per_second: dict[str, float] = {}
+    """Counters, over the last seconds."""
+    error: str = ""
+    """Why it did not answer."""
+
+
+class ShardNow(msgspec.Struct, frozen=True):
+    shard: int
+    process: str
+    answers: bool
+    epoch: str = ""
+    applied: int = 0
+    feed_end: int = 0
+    caught_up: bool = True
+    """With what its feed held when it started; before that it says nothing."""
+    objects: int = 0
+    links: int = 0
+    """From registrars that are up."""
+
+
+class PartNow(msgspec.Struct, frozen=True):
+    """The bridge, or an ingest."""
+
+    name: str = ""
+    state: str = ""
+    batches: int = 0
+    batch_ms: int | None = None
+    stages_ms: dict[str, int] = {}
+    """Of the last micro-batch, as Spark names them."""
+    last_error: str = ""
+    lag_updates: int | None = None
+    lag_seconds: float | None = None
+    delivered: int | None = None
+    gaps: list[int] = []
+    gaps_closed: int = 0
+    rows: int | None = None
+    published: int | None = None
+    superseded: int | None = None
+    dead_letters: int | None = None
+
+
+class PipelineNow(msgspec.Struct, frozen=True):
+    state: str = "off"
+    why: str = ""
+    pid: int = 0
+    rss_bytes: int = 0
+    cpu_seconds: float = 0.0
+    parts: list[PartNow] = []
+
+
+class Now(msgspec.Struct, frozen=True):
+    version: str
+    at: float
+    started_at: float
+    development: bool
+    """On loopback and without keys: whoever sees this may publish as well."""
+    sentence: str
+    troubles: list[Trouble]
+    processes: list[ProcessNow]
+    shards: list[ShardNow]
+    sessions: dict[str, int]
+    per_second: dict[str, float]
+    freshness: Freshness
+    stages: list[StageTime]
+    traced_one_in: int | None
+    """How many updates are sampled for `stages`; none, if it is null."""
+    objectives: list[Objective]
+    """Empty as long as nobody measures them."""
+    pipeline: PipelineNow
+    clients_here: bool = True
+    """Clients connect to this port, too."""
+    mqtt_port: int | None = None
+
+
+class SlowSession(msgspec.Struct, frozen=True):
+    client: str
+    application: str
+    channel: str
+    process: str
+    acked: str | None
+    state: str
+    silent_seconds: float
+
+
+class ObjectAudit(msgspec.Struct, frozen=True):
+    """What the last `roskva job audit` counted, over clients that are away as well."""
+
+    at: float
+    states: dict[str, int]
+
+
+class ObjectNow(msgspec.Struct, frozen=True):
+    app: str
+    name: str
+    sentence: str
+    shard: int
+    process: str
+    answers: bool
+    """Whether the process of its shard does. If not, nothing is known of the object itself."""
+    version: str | None
+    """Null: nobody knows, clients are told to look."""
+    epoch: str
+    lower_bound: str | None
+    """From before a loss: the version is this or a later one."""
+    reset: bool
+    published_at: float | None
+    source: str | None
+    payload_bytes: int | None
+    sessions: int
+    fresh: int
+    pending: int
+    slow: int
+    slowest: list[SlowSession]
+    audit: ObjectAudit | None
+    silent: list[str]
+    """Processes that did not answer; who is connected to them is not counted."""
+    development: bool
+    assigned: bool
+    """Versions of this app are assigned by the node."""
+
+
+class RegistrationNow(msgspec.Struct, frozen=True):
+    object: str
+    state: Literal["fresh", "pending", "unknown", "slow", "blind"]
+    """`unknown`: it is told to look. `blind`: the object's shard does not answer."""
+    acked: str | None
+    version: str | None
+    """That the object stands at."""
+
+
+class NoteNow(msgspec.Struct, frozen=True):
+    """Something that the node told this client lately, and that changed what it gets."""
+
+    at: float
+    code: str
+    object: str
+    process: str
+
+
+class ClientNow(msgspec.Struct, frozen=True):
+    client: str
+    sentence: str
+    presence: Literal["online", "offline", "nobody", "hidden"]
+    """`nobody`: no client has this id. `hidden`: who would know does not answer."""
+    application: str
+    principal: str
+    channel: str
+    process: str
+    session: str
+    silent_seconds: float | None
+    created_at: float | None
+    seen_at: float | None
+    counts: dict[str, int]
+    """Registrations, by state."""
+    registrations: list[RegistrationNow]
+    """Those that are behind come first; at most a few hundred."""
+    notes: list[NoteNow]
+    silent: list[str]
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    ingest: str
+    at: str
+    reason: str
+    row: str
+
+
+class Batch(msgspec.Struct, frozen=True):
+    part: str
+    batch: int
+    at: float
+    rows: int
+    total_ms: int
+    stages_ms: dict[str, int]
+
+
+class JobNow(msgspec.Struct, frozen=True):
+    """What a job found when it last ran."""
+
+    name: str
+    at: float
+    seconds: float
+    found: dict[str, Any]
+    plots: list[str]
+    """To be had at `/v1/admin/jobs/NAME/PLOT`."""
+
+
+class PipelineDetail(msgspec.Struct, frozen=True):
+    sentence: str
+    pipeline: PipelineNow
+    batches: list[Batch]
+    dead_letters: list[DeadLetter]
+    jobs: list[JobNow]

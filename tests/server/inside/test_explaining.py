@@ -1,0 +1,122 @@
+"""Sentences, over every kind of situation; `tests/serving/test_explain.py` stages them for real."""
+
+from typing import Any
+
+import pytest
+
+from roskva.server.inside.explaining import (
+    ClientSituation,
+    ObjectSituation,
+    explain_client,
+    explain_object,
+    span,
+)
+from roskva.server.inside.facts import NoteFacts, ObjectFacts
+from roskva.wire.admin import ObjectAudit
+
+NOW = 1_000_000.0
+
+
+def client(**at: Any) -> str:
+    usual: dict[str, Any] = {
+        "now": NOW,
+        "owner": "state-0",
+        "owner_answers": True,
+        "connected": False,
+        "known": True,
+    }
+    return explain_client(ClientSituation(**{**usual, **at}))
+
+
+def online(**at: Any) -> str:
+    return client(connected=True, channel=at.pop("channel", "websocket"), **at)
+
+
+def object_(stands: ObjectFacts | None, **at: Any) -> str:
+    return explain_object(ObjectSituation(now=NOW, owner="state-0", shard=0, stands=stands, **at))
+
+
+def note(code: str, key: str = "", ago: float = 5.0) -> NoteFacts:
+    return NoteFacts("00", NOW - ago, code, "registrar-0", key)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "less than 1 s"), (5, "5 s"), (119, "119 s"), (600, "10 min"), (3 * 3600, "3 h")],
+)
+def test_spans_are_short(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+def test_days_begin_when_hours_are_many() -> None:
+    assert span(47 * 3600) == "47 h"
+    assert span(48 * 3600) == "2 days"
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({}, "registered for nothing."),
+        ({"fresh": 1}, "it has acked the latest of its object, and has nothing to be told."),
+        ({"fresh": 3}, "it has acked the latest of all 3 objects, and has nothing to be told."),
+        ({"fresh": 1, "pending": 2}, "will be told 2 objects when it returns."),
+        ({"pending": 1, "unknown": 1}, "told 2 objects when it returns, 1 of them as unknown."),
+        ({"unknown": 2}, "told 2 objects when it returns, all of them as unknown."),
+    ],
+)
+def test_who_is_away(counts: dict[str, int], words: str) -> None:
+    said = client(away_s=3 * 3600, counts=counts)
+    assert said.startswith("Offline for 3 h; ")
+    assert said.endswith(words)
+
+
+def test_who_is_not_known() -> None:
+    assert client(known=False).startswith("No client has this id")
+    assert "registrar-1 does not answer" in client(known=False, silent=["registrar-1"])
+    assert "until state-0 is back" in client(known=False, owner_answers=False)
+
+
+def test_who_is_online() -> None:
+    assert online(counts={"fresh": 2}).startswith("Fresh: online over websocket")
+    assert "registered for nothing" in online()
+    assert "within a minute" in online(counts={"pending": 1})
+    assert "when it reconnects" in online(counts={"pending": 1}, channel="mqtt")
+    assert "the version is unknown" in online(counts={"unknown": 1})
+    assert "slow reader" in online(counts={"slow": 1}, slow=True)
+    assert "not missed anything" in online(counts={"fresh": 1}, slow=True)
+    assert "2 registrations are on the way" in online(counts={"fresh": 2}, unsaved=2)
+    assert "state-0 keeps it and does not answer" in online(opening=True, owner_answers=False)
+
+
+def test_nobody_is_called_fresh_whose_shard_does_not_answer() -> None:
+    said = online(counts={"blind": 1, "fresh": 2}, blind_owners=["state-1"])
+    assert "Fresh" not in said
+    assert "What 1 of its 3 objects stands at is not known: state-1 does not answer" in said
+
+
+def test_what_was_told_lately() -> None:
+    fresh = {"fresh": 1}
+    assert "Fenced 5 s ago" in online(counts=fresh, notes=[note("fenced")])
+    assert "two programs" in online(counts=fresh, notes=[note("fenced", ago=i) for i in range(3)])
+    assert "Fenced" not in online(counts=fresh, notes=[note("fenced", ago=3600)])
+    refused = [note("unauthorised", f"a/{i}") for i in range(5)]
+    assert "a/0, a/1 and a/2 and 2 more" in online(counts=fresh, notes=refused)
+    assert "backend could not be asked" in online(counts=fresh, notes=[note("unavailable", "a/b")])
+    assert "token was rejected" in client(counts=fresh, notes=[note("token_rejected")])
+
+
+def test_objects() -> None:
+    known = ObjectFacts(7, 1, published_at_us=int((NOW - 30) * 1e6))
+    assert object_(known) == (
+        "Stands at version 7 for 30 s. Nobody who is online is registered for it."
+    )
+    some = object_(known, sessions=3, counts={"fresh": 1, "slow": 1, "pending": 1})
+    assert some.endswith("1 of 3 sessions are fresh, 2 pending, 1 of them slow readers.")
+    assert "lost something after version 7" in object_(ObjectFacts(-1, 1, 7))
+    assert "It was reset" in object_(ObjectFacts(-1, 1, reset=True))
+    assert "Nothing was published" in object_(ObjectFacts(-1, 1))
+    assert "catching up" in object_(ObjectFacts(7, 1, caught_up=False))
+    assert "2 sessions will be compared then" in object_(None, sessions=2)
+    audited = object_(known, audit=ObjectAudit(NOW - 7200, {"pending": 4}), silent=["registrar-1"])
+    assert "The last audit, 2 h ago, found 4 clients" in audited
+    assert "registrar-1 does not answer" in audited
