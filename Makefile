@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help demo test check verify sim bench soak lock vectors clean
+.PHONY: help demo test check verify sim bench soak lock screenshots vectors clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make verify   the long checks: mutants, exhaustive exploration, fuzzing, kill loops"
 	@echo "make sim      500 simulated clusters under faults"
 	@echo "make bench    costs of the hot paths"
+	@echo "make screenshots   renew the pictures of the console in docs/images"
 	@echo "make lock     renew requirements.lock;  make vectors   renew spec/vectors"
 
 $(STAMP): requirements.lock pyproject.toml
@@ -59,6 +60,11 @@ sim: $(STAMP)
 bench: $(STAMP)
 	@tools/debian.sh mosquitto:mosquitto mosquitto_sub:mosquitto-clients gcc:gcc
 	$(BIN)/python -m benchmarks
+
+screenshots: $(STAMP)
+	@tools/debian.sh chromium:chromium
+	@tools/java.sh
+	$(BIN)/python -m tests.console.screenshots
 
 vectors: $(STAMP)
 	$(BIN)/python -m tests.wire.vectors

@@ -20,6 +20,7 @@ from roskva.channels.admin import AdminDoor
 from roskva.channels.admin_api import Inside, admin_handlers
 from roskva.channels.base import Front
 from roskva.channels.bearer import NotIdentified, identified
+from roskva.channels.console import console_handlers
 from roskva.channels.events import events_handler
 from roskva.errors import (
     BadInput,
@@ -95,14 +96,14 @@ class ObjectState(msgspec.Struct, frozen=True):
 
 
 def http_app(front: Front, inside: Inside, door: AdminDoor, max_body_bytes: int) -> Litestar:
-    admin = admin_handlers(inside, door, clients_here=True)
+    admin = [*admin_handlers(inside, door, clients_here=True), *console_handlers()]
     handlers = [*_handlers(front), events_handler(front), *admin, *_health_handlers(front)]
     return _app(handlers, max_body_bytes)
 
 
 def admin_app(front: Front, inside: Inside, door: AdminDoor, max_body_bytes: int) -> Litestar:
     """For a port of its own, with nothing of what clients do."""
-    admin = admin_handlers(inside, door, clients_here=False)
+    admin = [*admin_handlers(inside, door, clients_here=False), *console_handlers()]
     return _app([*admin, *_health_handlers(front)], max_body_bytes)
 
 

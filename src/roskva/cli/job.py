@@ -1,5 +1,6 @@
 """`roskva job NAME`: batch jobs over the state of a node, on Spark."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from roskva.cli.outcome import EXIT_CODES, FAILED, OK, sentences
 from roskva.errors import BadInput
 from roskva.pipeline.output import writer
 from roskva.server.directory import DataDirectory
+from roskva.server.inside.pipeline import keep, keep_objects
 
 DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="A data directory, of a node that runs or not.")
@@ -82,6 +84,7 @@ def audit(
 
     The exit code is 1 if clients are stale: online, and not told what they should have been.
     """
+    began = time.time()
     with sentences():
         if repair and is_backup(data):
             raise BadInput(f"{data} is a backup: only a node that runs can send anything")
@@ -95,7 +98,10 @@ def audit(
             look = Look(
                 lambda: state_of(data), lambda: node.online(data), lambda: node.recheck(data)
             )
-            found = run(spark, look, grace_s=grace, repair=repair, out=write)
+            kept = None if is_backup(data) else partial(keep_objects, data)
+            found = run(spark, look, grace_s=grace, repair=repair, out=write, per_object=kept)
+        if not is_backup(data):
+            keep(data, "audit", began, found)
     if json:
         print_json(found)
     else:
@@ -121,6 +127,7 @@ def gc(
     The node that runs drops the rows, and keeps those of clients that are back. A client that
     comes back later keeps its identity, registers again by itself, and is told everything once.
     """
+    began = time.time()
     with sentences():
         check_state(data)
         write = writer(out)
@@ -136,6 +143,7 @@ def gc(
                 forget=None if dry_run else partial(node.forget, data),
                 out=write,
             )
+        keep(data, "gc", began, found)
     print_json(found) if json else report.show_gc(found)
 
 
@@ -155,6 +163,7 @@ def latency(
     From the times that a node notes for sampled updates. Draws latency-cdf and latency-stages, as
     SVG and as PNG. `--out` has one row per delivery.
     """
+    began = time.time()
     with sentences():
         write = writer(out)
         with session("latency", master, conf) as spark:
@@ -168,6 +177,7 @@ def latency(
                 write(stage_times(deliveries(noted)))
             found = run(noted)
             made = draw(found, plots)
+        draw(found, keep(data, "latency", began, found))
     print_json(found) if json else report.show_latency(found, made)
 
 
@@ -184,12 +194,14 @@ def replay(
     The node must be stopped, and the store deleted. The shard begins a new epoch; where the feed
     reaches back, clients are told versions.
     """
+    began = time.time()
     with sentences(), DataDirectory.open(data).own(shard) as owned:
         write = writer(out)
         with session("replay", master, conf) as spark:
             from roskva.pipeline.jobs.replay import replay as run
 
             found = run(spark, owned.feed_path, owned.store_path, out=write)
+        keep(data, "replay", began, found)
     print_json(found) if json else report.show_replay(shard, found)
 
 
@@ -212,6 +224,7 @@ def plan(
     conf: ConfOption = None,
 ) -> None:
     """Say how load and memory would spread over processes, and what more clients would need."""
+    began = time.time()
     with sentences():
         if data is not None:
             check_state(data)
@@ -230,4 +243,6 @@ def plan(
                     found = run(registrations, rates_of(feed_of(spark, data), hours), layout)
             if write is not None:
                 write(as_rows(spark, found))
+        if data is not None:
+            keep(data, "plan", began, found)
     print_json(found) if json else report.show_plan(found)

@@ -19,6 +19,17 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 State = Literal["off", "starting", "running", "failed"]
 
 
+class BatchTimes(msgspec.Struct, frozen=True):
+    """A micro-batch that had something to do."""
+
+    batch: int
+    at: float
+    rows: int
+    total_ms: int
+    stages_ms: dict[str, int]
+    """As Spark names them."""
+
+
 class Part(msgspec.Struct, kw_only=True):
     """The bridge, or an ingest."""
 
@@ -27,6 +38,8 @@ class Part(msgspec.Struct, kw_only=True):
     batches: int = 0
     batch_ms: int | None = None
     """What the last micro-batch took."""
+    recent: list[BatchTimes] = []
+    """One per second at most, the oldest first."""
     last_error: str = ""
     lag_updates: int | None = None
     """Of the bridge: what the feed has and the matchers have not, if there is a bridge to ask."""

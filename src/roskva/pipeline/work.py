@@ -33,13 +33,14 @@ from roskva.pipeline.bridge import Bridge
 from roskva.pipeline.bridging import passed
 from roskva.pipeline.checkpoint import Checkpoint
 from roskva.pipeline.ingest import Ingest
-from roskva.pipeline.report import Part, Report, Usage, stamped, write_report
+from roskva.pipeline.report import BatchTimes, Part, Report, Usage, stamped, write_report
 from roskva.pipeline.session import spark_session
 
 _TICK_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _LOCK_PATIENCE_S: Final = 15.0
+_RECENT: Final = 60
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +88,18 @@ class _Running:
             self.part.state = "running"
             self.part.batches = progress["batchId"] + 1
             self.part.batch_ms = progress["durationMs"].get("triggerExecution")
+            self._note(progress)
             self._pause_s = _FIRST_PAUSE_S
+
+    def _note(self, progress: Any) -> None:
+        times = dict(progress["durationMs"])
+        total, recent = times.pop("triggerExecution", 0), self.part.recent
+        batch = progress["batchId"]
+        if "addBatch" not in times or (recent and recent[-1].batch == batch):
+            return  # it looked, and there was nothing; or it is known
+        rows = progress["numInputRows"]
+        noted = BatchTimes(batch, round(time.time(), 1), rows, total, times)
+        self.part.recent = [*recent, noted][-_RECENT:]
 
     def _try(self) -> None:
         try:

@@ -88,8 +88,6 @@ class PartNow(msgspec.Struct, frozen=True):
     state: str = ""
     batches: int = 0
     batch_ms: int | None = None
-    stages_ms: dict[str, int] = {}
-    """Of the last micro-batch, as Spark names them."""
     last_error: str = ""
     lag_updates: int | None = None
     lag_seconds: float | None = None

@@ -102,8 +102,9 @@ def audit(
     grace_s: float,
     repair: bool = False,
     out: Callable[[DataFrame], None] | None = None,
+    per_object: Callable[[DataFrame], None] | None = None,
 ) -> Audit:
-    """`out` is given all registrations that are not fresh."""
+    """`out` is given all registrations that are not fresh, `per_object` what `by_object` counts."""
     with look.state() as state:
         compared = comparison(spark, state)
         online = _clients(spark, look.online())
@@ -114,6 +115,8 @@ def audit(
         again, repaired = _look_again(spark, look, suspects, grace_s, repair)
         if out is not None:
             out(not_fresh(compared, again))
+        if per_object is not None:
+            per_object(counted)
         return _report(counted, again, repaired)
 
 

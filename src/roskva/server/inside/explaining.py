@@ -223,13 +223,15 @@ def _stands(at: ObjectSituation) -> str:
 def _registered(at: ObjectSituation) -> str:
     if not at.sessions:
         return "Nobody who is online is registered for it."
-    fresh = at.counts.get(FRESH, 0)
+    fresh, slow = at.counts.get(FRESH, 0), at.counts.get(SLOW, 0)
+    if at.sessions == 1:
+        return f"The one session that is registered is {'fresh' if fresh else 'pending'}" + (
+            ", a slow reader." if slow else "."
+        )
     if fresh == at.sessions:
-        return f"{_all(fresh, 'session').capitalize()} {'is' if fresh == 1 else 'are'} fresh."
-    slow = at.counts.get(SLOW, 0)
-    behind = at.sessions - fresh
-    said = f"{fresh} of {_many(at.sessions, 'session')} are fresh, {behind} pending"
-    return said + (f", {slow} of them slow readers." if slow else ".")
+        return f"All {fresh:,} sessions are fresh."
+    said = f"{fresh:,} of {at.sessions:,} sessions are fresh, {at.sessions - fresh:,} pending"
+    return said + (f", {slow:,} of them slow readers." if slow else ".")
 
 
 # Words.
@@ -250,8 +252,8 @@ def _objects(count: int) -> str:
     return _many(count, "object")
 
 
-def _all(count: int, word: str = "object") -> str:
-    return f"its {word}" if count == 1 and word == "object" else f"all {_many(count, word)}"
+def _all(count: int) -> str:
+    return "its object" if count == 1 else f"all {_objects(count)}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -147,3 +148,16 @@ def keep(data: Path, job: str, began_at: float, found: msgspec.Struct) -> Path:
     temporary.write_bytes(msgspec.json.encode(kept))
     temporary.replace(directory / RESULT)
     return directory
+
+
+def keep_objects(data: Path, counted: Any) -> None:
+    """What an audit has counted, from rows of object, state and count."""
+    directory = data / JOBS / "audit"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = directory / f"{OBJECTS}.tmp"
+    with temporary.open("wb") as lines:
+        rows = counted.orderBy("object").toLocalIterator()
+        for key, states in groupby(rows, key=lambda row: row["object"]):
+            found = KeptObject(key, {row["state"]: row["count"] for row in states})
+            lines.write(msgspec.json.encode(found) + b"\n")
+    temporary.replace(directory / OBJECTS)

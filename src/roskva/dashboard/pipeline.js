@@ -1,0 +1,96 @@
+// The pipeline on Spark: its batches, what it could not publish, and what jobs have found.
+
+import { get, picture } from "./api.js";
+import { ago, facts, h, ms, number, put, s, say, size, span, state as badge, table } from "./dom.js";
+
+const SHOWN = 40;
+
+export function pipelinePage(main) {
+  const sentence = h("p", { class: "sentence", "aria-live": "polite" }, "Looking…");
+  const parts = h("div");
+  const batches = h("div");
+  const letters = h("div");
+  const jobs = h("div");
+  main.append(h("h1", {}, "Pipeline"), sentence,
+    h("section", {}, h("h2", {}, "Bridge and ingests"), parts),
+    h("section", {}, h("h2", {}, "Batches"), batches),
+    h("section", {}, h("h2", {}, "Dead letters"), letters),
+    h("section", {}, h("h2", {}, "Jobs"), jobs));
+  return {
+    async look() {
+      const found = await get("pipeline");
+      sentence.className = `sentence ${found.pipeline.state === "failed" ? "bad" : ""}`;
+      say(sentence, found.sentence);
+      put(parts, found.pipeline, () => partTable(found.pipeline));
+      put(batches, [found.batches, found.pipeline.state], () => chart(found.batches, found.pipeline.state));
+      put(letters, found.dead_letters, () => dead(found.dead_letters));
+      put(jobs, found.jobs, () => cards(found.jobs));
+    },
+  };
+}
+
+function partTable(pipeline) {
+  if (!pipeline.parts.length)
+    return h("p", { class: "empty" }, pipeline.state === "off" ? "There are none: the pipeline is off." : "They begin when Spark has started.");
+  const or = (value, unit = "") => (value === null ? "–" : `${number(value)}${unit}`);
+  return [
+    table("Parts of the pipeline", [["part"], ["state", false, true], ["batches", true], ["last took", true], ["behind", true], ["delivered", true], ["published", true], ["dead letters", true], ["gaps"]], pipeline.parts.map((part) => [
+      part.name, part.last_error && part.state === "failed" ? h("span", {}, badge("failed"), " ", part.last_error) : badge(part.state),
+      number(part.batches), part.batch_ms === null ? "–" : ms(part.batch_ms),
+      part.lag_updates === null ? "–" : part.lag_updates ? `${number(part.lag_updates)}, ${span(part.lag_seconds ?? 0)}` : "nothing",
+      or(part.delivered), or(part.published), or(part.dead_letters),
+      part.gaps.length ? `closing shard ${part.gaps.join(", ")}` : `${number(part.gaps_closed)} closed`,
+    ])),
+    h("p", { class: "soft small" }, `${size(pipeline.rss_bytes)} of memory and ${number(Math.round(pipeline.cpu_seconds))} s of processor time, over all its processes.`),
+  ];
+}
+
+function chart(batches, state) {
+  if (!batches.length)
+    return h("p", { class: "empty" }, state === "off" ? "None run while the pipeline is off." : "No batch has run since the pipeline started.");
+  const shown = batches.slice(-SHOWN);
+  const stages = [...new Set(shown.flatMap((batch) => Object.keys(batch.stages_ms)))];
+  const longest = Math.max(...shown.map((batch) => batch.total_ms), 1);
+  const [width, height, left] = [800, 150, 60];
+  const step = (width - left) / SHOWN;
+  const drawn = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height + 16}`, preserveAspectRatio: "none", role: "img", "aria-label": `The last ${shown.length} batches; the longest took ${ms(longest)}` });
+  for (const part of [0, 0.5, 1]) drawn.append(s("line", { class: "grid", x1: left, x2: width, y1: height - part * (height - 10), y2: height - part * (height - 10) }));
+  shown.forEach((batch, i) => {
+    let y = height;
+    stages.forEach((stage, kind) => {
+      const tall = ((batch.stages_ms[stage] ?? 0) * (height - 10)) / longest;
+      y -= tall;
+      drawn.append(s("rect", { class: `k${(kind % 6) + 1}`, x: left + i * step + 1, y, width: step - 3, height: tall },
+        s("title", {}, `${batch.part}, batch ${batch.batch}: ${batch.rows} rows in ${ms(batch.total_ms)}`)));
+    });
+  });
+  const last = shown.at(-1);
+  return h("div", {}, drawn,
+    h("ul", { class: "legend" }, stages.map((stage, kind) => h("li", {}, s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { class: `k${(kind % 6) + 1}`, width: 10, height: 10, rx: 2 })), words(stage)))),
+    h("p", { class: "soft small" }, `The longest of the last ${number(shown.length)} took ${ms(longest)}. The latest, ${ago(last.at)}, took ${ms(last.total_ms)} for ${number(last.rows)} rows.`));
+}
+
+const words = (stage) => stage.replace(/([A-Z])/g, " $1").toLowerCase();
+
+function dead(letters) {
+  if (!letters.length) return h("p", { class: "empty" }, "None: every row that was read could be published.");
+  return table("Dead letters", [["ingest"], ["reason", false, true], ["row", false, true], ["when"]], letters.map((one) => [one.ingest, one.reason, h("code", {}, one.row), one.at]));
+}
+
+function cards(jobs) {
+  if (!jobs.length)
+    return h("p", { class: "empty" }, "No job has run on this data directory yet. ", h("code", {}, "roskva job audit"), " says who has not heard, ", h("code", {}, "roskva job latency"), " where the time goes.");
+  return h("div", { class: "jobs" }, jobs.map((job) => h("article", { class: `card ${job.plots.length ? "wide" : ""}` },
+    h("h3", {}, job.name), h("div", { class: "soft small" }, `${ago(job.at)}, in ${span(job.seconds)}`), facts(figures(job)),
+    job.plots.map((name) => {
+      const image = h("img", { alt: name.replace(/[-.]/g, " ").replace(" svg", ""), loading: "lazy" });
+      picture(`jobs/${job.name}/${name}`).then((url) => { image.src = url; }, () => image.remove());
+      return image;
+    }))));
+}
+
+/** The figures on top of a job's result; the rest is in its own words, on the terminal. */
+function figures(job) {
+  const flat = Object.entries(job.found).flatMap(([name, value]) => (name === "states" ? Object.entries(value) : [[name, value]]));
+  return flat.filter(([, value]) => typeof value === "number").map(([name, value]) => [name.replaceAll("_", " "), number(value)]);
+}

@@ -1,0 +1,107 @@
+"""Pictures of the console for the documentation: `make screenshots`."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from playwright.sync_api import Browser, Page
+from tests.console.browsing import DESKTOP, PHONE, browser, tab
+from tests.console.traffic import PENDING, Scene, traffic
+from tests.serving.nodes import ROSKVA, Node, await_that
+
+IMAGES: Final = Path("docs/images")
+_SETTINGS: Final = """
+[node]
+trace_one_in = 2
+registrars = 2
+matchers = 2
+
+[ingest.prices]
+format = "json"
+path = "{rows}"
+columns = "app STRING, name STRING, version BIGINT"
+"""
+_ROWS: Final = """{"app": "shop", "name": "offer/1", "version": 1}
+{"app": "Shop!", "name": "offer/2", "version": 1}
+{"app": "shop", "name": "offer/3", "version": -5}
+"""
+
+
+def make(images: Path) -> list[Path]:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        _node(Path(scratch)) as node,
+        traffic(node) as scene,
+        browser() as chromium,
+    ):
+        _jobs(node)
+        return list(_pictures(chromium, node, scene, images))
+
+
+@contextmanager
+def _node(scratch: Path) -> Iterator[Node]:
+    rows = scratch / "rows"
+    rows.mkdir()
+    (rows / "monday.json").write_text(_ROWS)
+    settings = scratch / "roskva.toml"
+    settings.write_text(_SETTINGS.format(rows=rows))
+    node = Node(scratch / "data", "--config", str(settings), pipeline=True)
+    try:
+        node.start()
+        await_that(lambda: _bridged(node), 120.0, lambda: str(node.status()["pipeline"]))
+        yield node
+    finally:
+        node.end()
+
+
+def _bridged(node: Node) -> bool:
+    parts: list[dict[str, Any]] = node.status()["pipeline"].get("parts", [])
+    return bool(parts) and all(part["state"] == "running" and part["batches"] for part in parts)
+
+
+def _jobs(node: Node) -> None:
+    for job in (["audit", str(node.data)], ["latency", str(node.data), "--plots", "/tmp"]):
+        done = subprocess.run(
+            [ROSKVA, "job", *job, "--master", "local[1]"], capture_output=True, text=True
+        )
+        assert done.returncode in (0, 1), done.stderr
+
+
+def _pictures(chromium: Browser, node: Node, scene: Scene, images: Path) -> Iterator[Path]:
+    pages = {
+        "now": ("/now", "text=Everything works"),
+        "object": (f"/object/{PENDING}", "text=The furthest behind"),
+        "client": (f"/client/{scene.away}", "text=when it returns"),
+        "pipeline": ("/pipeline", "text=bridge"),
+        "try": ("/try/shop/price/apples", "text=The same, in your program"),
+    }
+    looks: dict[str, dict[str, Any]] = {
+        "": {"viewport": DESKTOP, "color_scheme": "light"},
+        "-dark": {"viewport": DESKTOP, "color_scheme": "dark"},
+        "-phone": {"viewport": PHONE, "device_scale_factor": 2, "color_scheme": "light"},
+    }
+    for name, (path, sign) in pages.items():
+        for look, settings in looks.items():
+            with tab(chromium, node.url, **settings) as page:
+                page.goto(f"{node.url}/#{path}")
+                page.wait_for_selector(sign)
+                if name == "try":
+                    _subscribe(page)
+                page.wait_for_timeout(5000 if name == "now" else 500)  # for some history
+                file = images / f"console-{name}{look}.png"
+                page.screenshot(path=file, full_page=True)
+                yield file
+
+
+def _subscribe(page: Page) -> None:
+    page.get_by_role("button", name="Subscribe", exact=True).click()
+    page.wait_for_selector(".log .told")
+
+
+if __name__ == "__main__":
+    for made in make(Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES):
+        sys.stdout.write(f"{made}\n")
