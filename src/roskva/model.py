@@ -38,6 +38,12 @@ _SHARD_EPOCH_BITS = 40
 _APP = re.compile(r"[a-z0-9-]{1,63}\Z")
 _FORBIDDEN_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f+#\ud800-\udfff]")
 
+PROBE_APP: Final = "roskva-probe"
+PROBE_SLOW_APP: Final = "roskva-probe-slow"
+"""Its updates take the way through the pipeline."""
+PROBE_APPS: Final = frozenset((PROBE_APP, PROBE_SLOW_APP))
+"""Kept for the prober of a node: nobody else gets at their objects where there are keys."""
+
 Key = str
 """`app/name`; made by `ObjectId.key` or checked by `parse_key`."""
 

@@ -162,6 +162,8 @@ class Apply(msgspec.Struct, frozen=True):
     last: int
     updates: Sequence[tuple[int, Update]]
     request: Handle = None
+    left_out: int = 0
+    """Updates of the range beyond `applied` that are not in it, because it has newer ones."""
 
 
 class FeedEnd(msgspec.Struct, frozen=True):

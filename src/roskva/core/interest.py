@@ -7,6 +7,7 @@ sides: every ping carries its digest, and whoever disagrees gets all of it again
 from roskva.core.digest import DigestSum, hash_of
 from roskva.core.effects import DropLink, Effect, SendLink
 from roskva.core.session import Session, Watched
+from roskva.core.sums import SumsByTraffic
 from roskva.model import Key, shard_of
 from roskva.wire.links import (
     LINK_PROTOCOL,
@@ -76,13 +77,15 @@ class Interests:
         self.step = 0
         self.watched: dict[Key, Watched] = {}
         self.lingering: dict[Key, float] = {}
+        self.sums = SumsByTraffic()
         self.links = [ShardLink(shard) for shard in range(shards)]
 
     def watch(self, key: Key) -> Watched:
         watched = self.watched.get(key)
         if watched is None:
             h = hash_of(key)
-            watched = self.watched[key] = Watched(key, h, shard_of(key, len(self.links)))
+            shard = shard_of(key, len(self.links))
+            watched = self.watched[key] = Watched(key, h, shard, self.sums.of(key))
             link = self.links[watched.shard]
             link.objects[key] = None
             link.digest.add(h)
@@ -131,6 +134,8 @@ class Interests:
     def learn(self, link: ShardLink, said: Known | Push) -> Watched | None:
         watched = self.watched.get(said.object)
         if watched is not None:
+            if watched.known != (said.version, said.epoch):
+                watched.moves()
             watched.known = (said.version, said.epoch)
             watched.payload = said.payload
             watched.changed_in = self.step

@@ -54,7 +54,7 @@ from roskva.core.effects import (
     Tick,
 )
 from roskva.core.objects import Object, Unflushed
-from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_epoch
+from roskva.model import NO_VERSION, PROBE_APP, Key, Update, object_epoch, shard_epoch
 from roskva.wire.links import (
     DIGEST_KIND,
     LINK_PROTOCOL,
@@ -95,6 +95,8 @@ class Link:
         self.heard_at = now
 
 
+COUNTERS: Final = ("applied", "old", "probe_applied", "probe_old", "gaps", "epochs", "pushes")
+"""Each entry of the feed counts once: as applied, or as old. The prober's own count apart."""
 _REQUESTED: Final = -1
 _ANSWER_ROOM: Final = 1 << 20
 """Bytes of payload in one answer; a link frame holds a few times that."""
@@ -122,11 +124,13 @@ class Matcher:
         self.catch_up_to: int | None = None
         self.resets_ahead: dict[Key, int] = {}
         """Offsets beyond `applied` of resets that were merged already."""
+        self.ahead: set[int] = set()
+        """Offsets beyond `applied` of updates that were merged, and counted."""
         self.caught_up = False
         self.failed_loads: list[Key] = []
         self.announcing: dict[Key, None] = {}
         self.ids = 0
-        self.counters = dict.fromkeys(("applied", "old", "gaps", "epochs", "pushes"), 0)
+        self.counters = dict.fromkeys(COUNTERS, 0)
         self._effects: list[Effect] = []
 
     def next_deadline(self) -> float | None:
@@ -198,11 +202,14 @@ class Matcher:
         if self.resets_ahead:
             ahead = self.resets_ahead.items()
             self.resets_ahead = {key: offset for key, offset in ahead if offset > applied}
+        if self.ahead:
+            self.ahead = {offset for offset in self.ahead if offset > applied}
 
     def _merge(self, batch: Apply, in_order: bool) -> None:
         applied, objects, unflushed = self.applied, self.objects, self.unflushed
         epoch, resets_ahead = self.epoch, self.resets_ahead
         changed: dict[Key, Object] = {}
+        newer: list[int] = []
         for offset, update in batch.updates:
             if offset <= applied:
                 continue
@@ -213,6 +220,7 @@ class Matcher:
             if update.reset:
                 if not in_order:
                     resets_ahead[key] = offset
+                newer.append(offset)
                 unflushed.forget(key, update.version)
                 if entry is not None:
                     entry.forget(update.version)
@@ -220,14 +228,31 @@ class Matcher:
                 continue
             if entry is not None:
                 if not entry.merge(update, epoch):
-                    self.counters["old"] += 1
                     continue
                 changed[key] = entry
-            unflushed.merge(update, epoch)
-        self.counters["applied"] += len(batch.updates)
+            if unflushed.merge(update, epoch):
+                newer.append(offset)
+        self._count(batch, newer, in_order)
         for key, entry in changed.items():
             if self.caught_up and not entry.load:
                 self._push(key, entry, in_order)
+
+    def _count(self, batch: Apply, newer: list[int], in_order: bool) -> None:
+        """What came early is counted then, and not when it comes again in its order."""
+        early, applied = self.ahead, self.applied
+        came = [(o, u) for o, u in batch.updates if o > applied and o not in early]
+        counted = [offset for offset in newer if offset not in early] if early else newer
+        probes = {offset for offset, update in came if update.object.startswith(PROBE_APP)}
+        probe_applied = sum(offset in probes for offset in counted) if probes else 0
+        counters = self.counters
+        counters["applied"] += len(counted) - probe_applied
+        counters["old"] += len(came) - len(counted) - len(probes) + probe_applied
+        counters["probe_applied"] += probe_applied
+        counters["probe_old"] += len(probes) - probe_applied
+        if in_order:
+            counters["old"] += batch.left_out
+        else:
+            early.update(offset for offset, _ in came)
 
     def _push(self, key: Key, entry: Object, in_order: bool) -> None:
         update = entry.update
@@ -272,7 +297,8 @@ class Matcher:
         self.durable = min(self.durable, applied) if lineage == self.lineage else applied
         self.epoch = shard_epoch(bits)
         if lineage != self.lineage or applied < self.applied:
-            self.resets_ahead = {}  # what stands at their offsets now is something else
+            # What stands at their offsets now is something else.
+            self.resets_ahead, self.ahead = {}, set()
         self.lineage = lineage
         self._advance(applied)
         self.shard_row_due = True

@@ -50,10 +50,12 @@ class Unflushed:
         self.updates: dict[Key, tuple[Update, int]] = {}
         self.marks: dict[Key, int] = {}
 
-    def merge(self, update: Update, epoch: int) -> None:
+    def merge(self, update: Update, epoch: int) -> bool:
         newest = self.updates.get(update.object)
-        if newest is None or update.version > newest[0].version:
-            self.updates[update.object] = (update, epoch)
+        if newest is not None and update.version <= newest[0].version:
+            return False
+        self.updates[update.object] = (update, epoch)
+        return True
 
     def forget(self, key: Key, mark: int) -> None:
         self.updates.pop(key, None)

@@ -367,6 +367,7 @@ class Registrar:
             return
         link = self.saving.owner(session)
         link.waiting.pop(session, None)
+        self.telling.slow.discard(session)
         named = session.client, session.number
         if self.sessions.get(named) is not session:
             self.saving.dirty.pop(session, None)  # another one has its number, or it has none
@@ -419,19 +420,29 @@ class Registrar:
         conns, now, opened, fresh = self.conns, self.now, Phase.OPEN, 0
         last: Sent | None = None
         latest: Watched | None = None
+        settled = 0
+        """Of `latest`."""
         for conn, sent in zip(event.conns, event.sent, strict=True):
             session = conns.get(conn)
             if session is None or session.phase is not opened:
                 continue
             session.heard_at = now
             if sent is not last:
-                last, latest = sent, self._latest(sent)
+                if settled and latest is not None:
+                    latest.acked(settled)
+                last, latest, settled = sent, self._latest(sent), 0
             acked = session.registered.get(sent[0])
             if latest is None or latest.known is None or acked is None or acked[0] >= sent[1]:
                 self._ack(session, *sent)
                 continue
             fresh += 1
+            if latest.untold is None:
+                settled += 1
+            else:
+                latest.acked_by(session)
             self.saving.set_acked(session, latest, latest.known)
+        if settled and latest is not None:
+            latest.acked(settled)
         self.counters["acks"] += fresh
 
     def _latest(self, sent: Sent) -> Watched | None:
@@ -455,6 +466,8 @@ class Registrar:
             new = freshness.after_ack(acked, version, epoch, known)
         self.counters["acks"] += 1
         if new is not acked and new != acked:
+            if due(acked, known) is not Due.NOTHING and due(new, known) is Due.NOTHING:
+                watched.acked_by(session)
             self.saving.set_acked(session, watched, new)
             if version == NO_VERSION and due(new, known) is Due.VERSION:
                 self.telling.tell_one(session, watched)
@@ -601,6 +614,8 @@ class Registrar:
             if declared:
                 compared = freshness.declared(acked[0], acked, watched.known)
                 if compared != acked:
+                    watched.abandoned_by(session, acked)
+                    watched.begins_with(session)
                     self.saving.set_acked(session, watched, compared)
             self.telling.tell_one(session, watched)
         out = self.outbox.to(session)
@@ -705,6 +720,7 @@ class Registrar:
         partial = Session(None, b"", self.now)
         for key, acked in session.registered.items():
             watched = self.watched[key]
+            watched.abandoned_by(session, acked)
             watched.sessions.pop(session)
             partial.add(watched, acked)
         session.registered, session.hash_sum = {}, 0

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from roskva.core.digest import MASK
 from roskva.core.effects import Handle
-from roskva.core.freshness import Acked, Known
+from roskva.core.freshness import Acked, Due, Known, due
+from roskva.core.sums import Sums
 from roskva.model import NO_VERSION, NOBODY, Key
 
 
@@ -25,11 +26,11 @@ class Watched:
     """An object that sessions here care about, and what its shard last said of it."""
 
     __slots__ = (
-        *("changed_in", "hash", "incarnation", "key", "known"),
-        *("max_acked", "payload", "sessions", "shard"),
+        *("changed_in", "hash", "incarnation", "key", "known", "max_acked"),
+        *("outstanding", "payload", "sessions", "shard", "sums", "untold"),
     )
 
-    def __init__(self, key: Key, hash: int, shard: int) -> None:
+    def __init__(self, key: Key, hash: int, shard: int, sums: Sums) -> None:
         self.key = key
         self.hash = hash
         self.shard = shard
@@ -42,6 +43,64 @@ class Watched:
         self.max_acked = NO_VERSION
         """No session here acked or declared more: a version above it may go to all unseen."""
         self.sessions: dict[Session, None] = {}
+        self.sums = sums
+        self.outstanding = 0
+        """Sessions that were told what it stands at, and have not acked it."""
+        self.untold: set[Session] | None = None
+        """Sessions that are yet to be told."""
+
+    # Counting: see `sums.py`.
+
+    def moves(self) -> None:
+        """To where nobody was told of."""
+        self.sums.superseded += self.outstanding
+        self.outstanding = 0
+
+    def told_all(self, count: int, but: "set[Session]") -> None:
+        """So many, right after it moved."""
+        self.sums.first += count
+        self.outstanding = count
+        self.untold = but or None
+
+    def told(self, session: "Session") -> None:
+        if self._no_longer_untold(session):
+            self.sums.first += 1
+            self.outstanding += 1
+        else:
+            self.sums.resent += 1
+
+    def acked(self, count: int) -> None:
+        self.sums.acked += count
+        self.outstanding -= count
+
+    def acked_by(self, session: "Session") -> None:
+        """What was due to it."""
+        if not self._no_longer_untold(session):
+            self.acked(1)
+
+    def nothing_for(self, session: "Session") -> None:
+        self._no_longer_untold(session)
+
+    def abandoned_by(self, session: "Session", acked: Acked) -> None:
+        told = not self._no_longer_untold(session)
+        if told and self.known is not None and due(acked, self.known) is not Due.NOTHING:
+            self.sums.abandoned += 1
+            self.outstanding -= 1
+
+    def begins_with(self, session: "Session") -> None:
+        if self.untold is None:
+            self.untold = set()
+        self.untold.add(session)
+
+    def _no_longer_untold(self, session: "Session") -> bool:
+        """Whether it was until now."""
+        untold = self.untold
+        if untold is None or session not in untold:
+            return False
+        untold.remove(session)
+        if not untold:
+            self.untold = None
+        return True
 
 
 class Unconfirmed(NamedTuple):
@@ -133,14 +192,18 @@ class Session:
         """The walk is about what changed in this step or later."""
 
     def add(self, watched: Watched, acked: Acked) -> None:
-        if watched.key not in self.registered:
+        before = self.registered.get(watched.key)
+        if before is None:
             self.hash_sum = (self.hash_sum + watched.hash) & MASK
             watched.sessions[self] = None
+        else:
+            watched.abandoned_by(self, before)
+        watched.begins_with(self)
         self.registered[watched.key] = acked
         if acked[0] > watched.max_acked:
             watched.max_acked = acked[0]
 
     def remove(self, watched: Watched) -> None:
-        del self.registered[watched.key]
+        watched.abandoned_by(self, self.registered.pop(watched.key))
         del watched.sessions[self]
         self.hash_sum = (self.hash_sum - watched.hash) & MASK

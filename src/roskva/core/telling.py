@@ -10,17 +10,18 @@ in slices; a session that lags keeps its place in its walk until it has drained.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from roskva.core.effects import Broadcast
-from roskva.core.freshness import Due, due
+from roskva.core.freshness import Due, Known, due
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
 from roskva.core.saving import Saving
 from roskva.core.session import Phase, Session, Watched
 from roskva.model import NO_VERSION, Key
-from roskva.wire.links import Known, Push
+from roskva.wire.links import Known as Said
+from roskva.wire.links import Push
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 
 TURN: Final = 1000
@@ -44,6 +45,8 @@ class Telling:
         self.saving = saving
         self.counters = counters
         self.confirm = confirm
+        self.slow: set[Session] = set()
+        """Those that lag."""
         self.arrived: deque[Watched] = deque()
         self.walks: deque[Session] = deque()
 
@@ -67,22 +70,48 @@ class Telling:
         watched = self.interests.watched.get(push.object)
         if watched is None:
             return
-        before = watched.known if self.interests.holds(watched) else None
+        stood_at = watched.known
+        before = stood_at if self.interests.holds(watched) else None
         self.interests.learn(link, push)
         if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
-            self.arrived.append(watched)
+            self._arrive(watched, stood_at)
             return
         without = self._authors(watched, push) if push.source else ()
         if watched.sessions:
             self.counters["broadcasts"] += 1
+            self._count(watched, without, moved=stood_at != watched.known)
             message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
             self.outbox.emit(Broadcast(message, watched.sessions, without, watched.changed_in))
 
-    def learn(self, link: ShardLink, known: list[Known]) -> None:
+    def learn(self, link: ShardLink, known: list[Said]) -> None:
         for said in known:
-            watched = self.interests.learn(link, said)
+            watched = self.interests.watched.get(said.object)
             if watched is not None:
-                self.arrived.append(watched)
+                stood_at = watched.known
+                self.interests.learn(link, said)
+                self._arrive(watched, stood_at)
+
+    def _arrive(self, watched: Watched, stood_at: Known | None) -> None:
+        if watched.known != stood_at:
+            watched.untold = set(watched.sessions) or None
+        self.arrived.append(watched)
+
+    def _count(self, watched: Watched, without: Collection[Session], moved: bool) -> None:
+        """A broadcast to all sessions of an object but these, and but those that lag."""
+        sessions, key = watched.sessions, watched.key
+        left_out: set[Session] = set()
+        if self.slow and len(self.slow) < len(sessions):
+            left_out = {session for session in self.slow if key in session.registered}
+        elif self.slow:
+            left_out = {session for session in sessions if session.lagging}
+        if without:
+            left_out.difference_update(without)
+        if moved:
+            watched.told_all(len(sessions) - len(without) - len(left_out), left_out)
+            return
+        for session in sessions:
+            if session not in left_out and session not in without:
+                watched.told(session)
 
     def _authors(self, watched: Watched, push: Push) -> list[Session]:
         """Sessions of the change's author that had acked all before it: they hold it already."""
@@ -119,18 +148,24 @@ class Telling:
                     behind.append(session)
                 elif told is Due.UNKNOWN:
                     astray.append(session)
-        self._tell(behind, _notification(watched), watched.changed_in)
-        self._tell(astray, Notification(key, None, known[1]), watched.changed_in)
+        self._tell(watched, behind, _notification(watched))
+        self._tell(watched, astray, Notification(key, None, known[1]))
+        watched.sums.unknown += len(astray)
+        if watched.untold:
+            left = {s for s in watched.untold if due(s.registered[key], known) is not Due.NOTHING}
+            watched.untold = left or None
         return len(watched.sessions) + 1
 
-    def _tell(self, sessions: list[Session], notification: Notification, step: int) -> None:
+    def _tell(self, watched: Watched, sessions: list[Session], notification: Notification) -> None:
+        for session in sessions:
+            watched.told(session)
         if len(sessions) == 1:
             self.outbox.to(sessions[0]).notifications.append(notification)
             self.counters["notified"] += 1
         elif sessions:
             self.counters["broadcasts"] += 1
             message = ServerMessage(PROTOCOL, notifications=[notification])
-            self.outbox.emit(Broadcast(message, sessions, step=step))
+            self.outbox.emit(Broadcast(message, sessions, step=watched.changed_in))
 
     # Sessions.
 
@@ -139,6 +174,7 @@ class Telling:
         assert watched.known is not None
         told = due(session.registered[watched.key], watched.known)
         if told is Due.NOTHING:
+            watched.nothing_for(session)
             return False
         if session.lagging:
             session.skipped = session.skipped or {}
@@ -148,6 +184,8 @@ class Telling:
             notification = _notification(watched)
         else:
             notification = Notification(watched.key, None, watched.known[1])
+            watched.sums.unknown += 1
+        watched.told(session)
         self.outbox.to(session).notifications.append(notification)
         self.counters["notified"] += 1
         return True
@@ -185,6 +223,7 @@ class Telling:
 
     def lagging(self, session: Session, since: int | None) -> None:
         session.lagging = True
+        self.slow.add(session)
         step = self.interests.step - 1 if since is None else since
         if session.lagged_in is None or step < session.lagged_in:
             session.lagged_in = step
@@ -194,6 +233,7 @@ class Telling:
         if not session.lagging:
             return
         session.lagging = False
+        self.slow.discard(session)
         if session.phase is not Phase.OPEN:
             return
         if session.walk is None:

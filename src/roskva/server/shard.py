@@ -51,7 +51,7 @@ from roskva.feed.commit import GroupCommit, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
-from roskva.model import NO_VERSION, Key, Update, shard_epoch
+from roskva.model import NO_VERSION, PROBE_APP, Key, Update, shard_epoch
 from roskva.server.assigning import Assigning
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.server.stepper import Stepper
@@ -126,6 +126,11 @@ class Shard:
         self.links: dict[int, Link] = {}
         self.lineage = opened.log.lineage
         self.feed_end = opened.log.recovered.last
+        self.published = 0
+        self.probe_published = 0
+        self._begins_after = opened.log.recovered.next - 1
+        self._voids: list[range] = []
+        """Offsets since then that stand for nothing, and that the matcher has not passed."""
         self.store = StoreWorker(opened.store, f"store-{self.number}")
         self.assigning = Assigning(self.store, opened.assigned)
         self._reader = opened.log.reader()
@@ -215,7 +220,12 @@ class Shard:
     def _committed(self, committed: Committed) -> None:
         """The fast path. What an app does not want on it is left out, as a gap that is closed from
         the feed: by the bridge, or by us if there is none."""
+        if committed.base > committed.first:
+            self._voids.append(range(committed.first, committed.base))
         self.feed_end = committed.last
+        probes = sum(update.object.startswith(PROBE_APP) for update in committed.updates)
+        self.published += len(committed.updates) - probes
+        self.probe_published += probes
         first = committed.first
         for fast, run in groupby(committed.entries(), self._is_fast):
             entries = list(run)
@@ -239,12 +249,30 @@ class Shard:
         self._bridge_heard_at = time.monotonic()
         matcher = self.matcher
         if offer.updates:
-            offered = _Offered(link, offer.request)
-            self._matching.step(
-                Apply(offer.lineage, offer.first, offer.last, offer.updates, offered)
+            apply = Apply(
+                offer.lineage,
+                offer.first,
+                offer.last,
+                offer.updates,
+                _Offered(link, offer.request),
+                self._left_out(offer),
             )
+            self._matching.step(apply)
         else:
             link.send(Taken(offer.request, matcher.lineage, matcher.durable))
+
+    def _left_out(self, offer: Offer) -> int:
+        """Of what was published since this shard was opened; what was before counts nowhere."""
+        matcher = self.matcher
+        after = max(matcher.applied, self._begins_after)
+        self._voids = [void for void in self._voids if void.stop > after + 1]
+        void = sum(
+            len(range(max(void.start, after + 1), min(void.stop, offer.last + 1)))
+            for void in self._voids
+        )
+        named = {o for o, _ in offer.updates if o > after}
+        named.update(o for o in matcher.ahead if after < o <= offer.last)
+        return max(0, offer.last - after - void - len(named))
 
     # Links.
 

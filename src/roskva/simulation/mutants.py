@@ -213,6 +213,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ("core.registrar:Registrar._visit", "self.telling.walk(session)", "pass"),
     ),
     _mutant(
+        "counted as told although it lags",
+        ("core.telling:Telling._count", "- len(without) - len(left_out)", "- len(without)"),
+    ),
+    _mutant(
+        "counted again after a gap",
+        ("core.matcher:Matcher._count", "early.update(", "list("),
+    ),
+    _mutant(
         "refused, and still in the row",
         ("core.registrar:Registrar._refuse", "if self._unregister(session, key):", "if False:"),
     ),

@@ -148,7 +148,16 @@ def settle_rows(core: Rows) -> None:
 
 
 _SKIPPED: Final = frozenset(
-    ("config", "keys", "standing", "counters", "_effects", "outbox", "confirm")
+    (
+        *("config", "keys", "standing", "counters", "_effects", "outbox", "confirm"),
+        *(
+            "ahead",
+            "outstanding",
+            "slow",
+            "sums",
+            "untold",
+        ),  # they count, and nothing turns on them
+    )
 )
 _SKIPPED_OF_REGISTRARS: Final = _SKIPPED | {"watched"}  # the same as those of its interests
 _SHARED: Final = (Interests, Saving)
