@@ -14,7 +14,8 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -111,10 +112,11 @@ def write_whole(disk: Disk, path: str, content: bytes) -> None:
 
 
 class RealFile:
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_synced")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, synced: Callable[[float], None]) -> None:
         self._fd = fd
+        self._synced = synced
 
     def write_at(self, data: bytes, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
@@ -122,7 +124,9 @@ class RealFile:
             written += os.pwrite(self._fd, data[written:], position + written)
 
     def sync(self) -> None:
+        began = time.perf_counter()
         _sync_data(self._fd)
+        self._synced(time.perf_counter() - began)
 
     def lock(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,11 +138,16 @@ class RealFile:
 
 
 class RealDisk:
+    def __init__(self, synced: Callable[[float], None] = lambda seconds: None) -> None:
+        """`synced` is told how long each sync of a file took."""
+        self._synced = synced
+
     def create(self, path: str) -> RealFile:
-        return RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return RealFile(os.open(path, flags, 0o644), self._synced)
 
     def open(self, path: str) -> RealFile:
-        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC), self._synced)
 
     def read(self, path: str, position: int, size: int) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -239,7 +239,13 @@ FROM_SHARD: Final[dict[str, FromShard]] = {
     "no versions": links.Versions([]),
     "push": links.Push("contacts/alice", 43, EPOCH),
     "push with everything": links.Push(
-        "contacts/alice", 43, EPOCH, b"payload", previous=42, source="phone-1"
+        "contacts/alice",
+        43,
+        EPOCH,
+        b"payload",
+        previous=42,
+        source="phone-1",
+        published_at=1_780_000_000_000_000,
     ),
     "pong": links.Pong(True),
     "pong that disagrees": links.Pong(False),

@@ -7,6 +7,7 @@ from litestar import Request, Response, get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath, PathParameter
 from litestar.types import ControllerRouterHandler
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from roskva.channels.admin import AdminDoor
 from roskva.model import Key, ObjectId
@@ -17,6 +18,10 @@ class Inside(Protocol):
     """The node, as the admin API sees it."""
 
     async def status(self) -> dict[str, Any]: ...
+
+    async def metrics(self) -> bytes:
+        """In the text format of Prometheus."""
+        ...
 
     async def now(self) -> Now: ...
 
@@ -41,6 +46,11 @@ def admin_handlers(
     async def status(request: Request[Any, Any, Any]) -> dict[str, Any]:
         check(request)
         return await inside.status()
+
+    @get("/metrics", summary="What all processes have counted, for Prometheus")
+    async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
+        check(request)
+        return Response(await inside.metrics(), media_type=CONTENT_TYPE_LATEST)
 
     @get("/v1/admin/now", summary="The whole node at a glance, and what is wrong with it")
     async def now(request: Request[Any, Any, Any]) -> Now:
@@ -85,4 +95,4 @@ def admin_handlers(
             raise NotFoundException("this job has drawn no such picture")
         return Response(found, media_type="image/svg+xml")
 
-    return [status, now, object, client, pipeline, plot]
+    return [status, metrics, now, object, client, pipeline, plot]

@@ -263,7 +263,15 @@ class Matcher:
             # After a gap `previous` may not be the version just before: its author may have missed
             # one that we missed too, so nobody is left out.
             source = update.source if in_order else None
-            message = Push(key, update.version, epoch, update.payload, entry.previous, source)
+            message = Push(
+                key,
+                update.version,
+                epoch,
+                update.payload,
+                entry.previous,
+                source,
+                update.published_at,
+            )
         self.counters["pushes"] += 1
         for link in entry.links:
             self._effects.append(SendLink(link, message))

@@ -21,6 +21,7 @@ from typing import TypeVar
 from roskva.errors import Overloaded, Unavailable
 from roskva.feed.base import Committed, Marker
 from roskva.feed.log import MAX_GROUP_ROWS, Log
+from roskva.metrics import Times
 from roskva.model import Update
 
 T = TypeVar("T")
@@ -70,6 +71,8 @@ class GroupCommit:
         self._waiting_rows = 0
         self._last_group = 0
         self._tidy_at = time.monotonic() + tidy_every_s
+        self.times = Times()
+        """Of appending a group, until it is durable."""
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="roskva-feed", daemon=True)
         self._thread.start()
@@ -151,12 +154,14 @@ class GroupCommit:
 
     def _commit(self, group: list[_Publish]) -> None:
         outcome: Committed | Exception | None
+        began = time.perf_counter()
         try:
             for publish in group:
                 publish.first = self._log.append(publish.updates)
             outcome = self._log.commit(self._clock_us())
         except Exception as error:  # whatever it is, publishers must not wait for ever
             outcome = error
+        self.times.observe(time.perf_counter() - began)
         self._call(self._answer, group, outcome)
 
     def _set_marker(self, name: str, marker: Marker, answer: "asyncio.Future[None]") -> None:

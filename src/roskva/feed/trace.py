@@ -19,6 +19,7 @@ from typing import Final
 from roskva.disk import RealDisk
 from roskva.feed.log import MAX_GROUP_ROWS, Log, LogConfig
 from roskva.feed.retention import Retention
+from roskva.metrics import Times
 from roskva.model import Key, Update
 
 STAGES: Final = ("published", "appended", "bridged", "matched", "sent", "acked")
@@ -37,6 +38,11 @@ class Trace:
         self._one_in = one_in
         self._noted: list[Update] = []
         self._recent: deque[Update] = deque(maxlen=_RECENT)
+        self._last: tuple[Key, int, bool] = ("", 0, False)
+        """Asked about last, by whom many ask in a row: object, version, whether it is wanted."""
+        self._published: dict[tuple[Key, int], int] = {}
+        """When the sampled updates of late were published, as far as it is known here."""
+        self.since_published = {stage: Times() for stage in STAGES[1:]}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         retention = Retention(max_bytes=_MAX_BYTES)
         self._log = Log.open(
@@ -48,13 +54,32 @@ class Trace:
         )
 
     def wants(self, key: Key, version: int) -> bool:
-        return zlib.crc32(b"%s@%d" % (key.encode(), version)) % self._one_in == 0
+        last = self._last
+        if last[1] == version and last[0] == key:
+            return last[2]
+        wanted = zlib.crc32(b"%s@%d" % (key.encode(), version)) % self._one_in == 0
+        self._last = key, version, wanted
+        return wanted
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
         if self.wants(key, version) and len(self._noted) < MAX_GROUP_ROWS:
             noted = Update(key, version, stage, published_at=at_us)
             self._noted.append(noted)
             self._recent.append(noted)
+            self._measure(stage, (key, version), at_us)
+
+    def was_published(self, key: Key, version: int, at_us: int) -> None:
+        """As another process noted."""
+        if self.wants(key, version):
+            self._measure(STAGES[0], (key, version), at_us)
+
+    def _measure(self, stage: str, which: tuple[Key, int], at_us: int) -> None:
+        if stage == STAGES[0]:
+            self._published[which] = at_us
+            if len(self._published) > _RECENT:
+                del self._published[next(iter(self._published))]
+        elif (published := self._published.get(which)) is not None:
+            self.since_published[stage].observe(max(0, at_us - published) / 1e6)
 
     def recent(self) -> list[tuple[Key, int, str, int]]:
         """What was noted last: object, version, stage, and when."""

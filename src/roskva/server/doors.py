@@ -1,6 +1,7 @@
 """The ports of a process that serves clients: opened together, closed together."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from roskva.channels.admin import AdminDoor
@@ -53,6 +54,7 @@ class Doors:
                 handshake_timeout_s=limits.handshake_seconds,
             ),
         )
+        self.mqtt_counters: Mapping[str, int] = self._mqtt.counters
         self._mqtt_server: asyncio.Server | None = None
         self._serving: list[asyncio.Task[None]] = []
 
@@ -82,3 +84,4 @@ class Doors:
     async def close(self) -> None:
         self._http.should_exit = self._admin.should_exit = True
         await asyncio.gather(*self._serving)
+        await self._mqtt.close()

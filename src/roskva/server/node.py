@@ -29,6 +29,7 @@ from roskva.server.inside.answering import Answers
 from roskva.server.inside.gathering import Inside
 from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
+from roskva.server.measuring import measure_lag
 from roskva.server.ports import LocalPort, Port, SocketPort
 from roskva.server.reload import Reloads
 from roskva.server.shard import Shard
@@ -114,6 +115,7 @@ class Node:
                     running.append(tasks.create_task(keep_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
                 running.append(tasks.create_task(self.answers.rates.run()))
+                running.append(tasks.create_task(measure_lag(self.answers.lag)))
                 started()
                 await self._until(stop)
                 await self._stop_serving()
@@ -179,6 +181,7 @@ class Node:
             self.role, lambda: self._config, self._data.path, self.answers, listeners.ports
         )
         self._doors = Doors(front, inside, self._config, self.reloads)
+        self.answers.mqtt = self._doors.mqtt_counters
         await self._doors.open(self._tasks, listeners)
         tasks.append(self._tasks.create_task(self._doors.ping()))
         return tasks

@@ -51,6 +51,7 @@ from roskva.feed.commit import GroupCommit, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
+from roskva.metrics import Times
 from roskva.model import NO_VERSION, PROBE_APP, Key, Update, shard_epoch
 from roskva.server.assigning import Assigning
 from roskva.server.directory import DataDirectory, OwnedShard
@@ -97,6 +98,7 @@ class _Opened(msgspec.Struct, frozen=True):
 
     owned: OwnedShard
     log: Log
+    fsync_times: Times
     store: RocksStore
     stored: PutShard
     boot: int
@@ -137,6 +139,7 @@ class Shard:
         self._feed = GroupCommit(
             opened.log, on_commit=self._committed, max_wait_s=feed.commit_wait_ms / 1000
         )
+        self.append_times, self.fsync_times = self._feed.times, opened.fsync_times
         self._reading = ThreadPoolExecutor(1, f"read-{self.number}")
         self._loop = asyncio.get_running_loop()
         self._fast_path = fast_path
@@ -391,10 +394,11 @@ class Shard:
 
 def _open(data: DataDirectory, number: int, feed: FeedConfig) -> _Opened:
     owned = _own(data, number)
+    fsync_times = Times()
     try:
         store = RocksStore(owned.store_path)
         log = Log.open(
-            RealDisk(),
+            RealDisk(fsync_times.observe),
             str(owned.feed_path),
             lineage=secrets.randbits(62),
             now_us=wall_clock_us(),
@@ -413,7 +417,7 @@ def _open(data: DataDirectory, number: int, feed: FeedConfig) -> _Opened:
     # Above every earlier start, also if the store was lost and only the clock remembers.
     boot = max(layout.boot_of(cells) + 1, int(time.time()))
     store.write([*layout.operations_of(stored), layout.put_boot(boot)], sync=True)
-    return _Opened(owned, log, store, stored, boot, layout.assigned_of(cells))
+    return _Opened(owned, log, fsync_times, store, stored, boot, layout.assigned_of(cells))
 
 
 def _retention(feed: FeedConfig) -> Retention:

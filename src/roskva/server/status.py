@@ -31,7 +31,7 @@ def process_status(name: str, front: NodeFront | None, shards: Sequence[Shard]) 
         "name": name,
         "role": "+".join(["state"] * bool(shards) + ["registrar"] * (front is not None)),
         "pid": os.getpid(),
-        "rss_bytes": _resident_bytes(),
+        "rss_bytes": resident_bytes(),
         "cpu_seconds": round(time.process_time(), 3),
         "sessions": front.sessions() if front is not None else {},
         "counters": counters(front, shards),
@@ -78,6 +78,6 @@ def gathered(
     }
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * _PAGE

@@ -16,7 +16,7 @@ from roskva.model import NO_VERSION, Principal, Update
 from roskva.server.front import NodeFront
 from roskva.server.shard import Link, Shard
 from roskva.server.stepper import Stepper
-from roskva.wire.links import Offer, Push
+from roskva.wire.links import FromShard, Offer, Push
 from roskva.wire.messages import ClientMessage, FromClient
 
 _FLUSH_S: Final = 1.0
@@ -40,9 +40,9 @@ class TracedShard(Shard):
     trace: Trace
 
     def _committed(self, committed: Committed) -> None:
-        self._note("appended", committed.updates, wall_clock_us())
         for update in committed.updates:
             self._note("published", [update], update.published_at)
+        self._note("appended", committed.updates, wall_clock_us())
         super()._committed(committed)
 
     def offered(self, link: Link, offer: Offer) -> None:
@@ -76,6 +76,11 @@ class TracedFront(NodeFront):
         if isinstance(message, ClientMessage):
             self._note("acked", message.acks)
         super().received(conn, principal, message)
+
+    def from_link(self, shard: int, message: FromShard) -> None:
+        if type(message) is Push:
+            self.trace.was_published(message.object, message.version, message.published_at)
+        super().from_link(shard, message)
 
     def _carry_out(self, effect: Effect) -> None:
         super()._carry_out(effect)

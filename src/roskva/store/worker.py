@@ -15,6 +15,7 @@ has to hand the lock over to one that waits: see `SWITCH_INTERVAL_S`.
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from roskva.errors import Overloaded, StorageUnavailable
+from roskva.metrics import Times
 from roskva.store.base import (
     MAX_BATCH,
     Batch,
@@ -76,6 +78,7 @@ class StoreWorker:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._waiting = 0
         self._closing = False
+        self.write_times, self.sync_times, self.read_times = Times(), Times(), Times()
         # A daemon, because a loop that died cannot close it: unsynced writes were never answered.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -174,16 +177,25 @@ class StoreWorker:
     def _work_through(self, group: list[_Job]) -> None:
         writes = _GroupWrite(self._store)
         calls = []
+        began, reading = time.perf_counter(), 0.0
         for job in group:
             if job.call is None:
                 writes.add(job)
             else:
                 writes.write_slice()  # a read sees what was written before it
+                asked = time.perf_counter()
                 _call(job, self._store)
+                took = time.perf_counter() - asked
+                self.read_times.observe(took)
+                reading += took
                 calls.append(job)
         writes.write_slice()
         self._deliver(calls)  # reads need not wait for the disk
-        writes.sync()
+        if writes.jobs:
+            written = time.perf_counter()
+            writes.sync()
+            self.write_times.observe(written - began - reading)
+            self.sync_times.observe(time.perf_counter() - written)
         self._deliver(writes.jobs)
 
     def _deliver(self, jobs: list[_Job]) -> None:

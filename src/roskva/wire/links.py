@@ -126,15 +126,24 @@ class Forget(msgspec.Struct, frozen=True, tag=True):
 class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Instead of a link's hello, to any process of a node: one question, one answer.
 
-    "online": which clients have a session here. "recheck": compare every session here with the
-    shards anew, and send again what is due. "checkpoint": of a shard's store, under a name. For
-    the admin API: "now", this process at a glance; "object" and "client", what it knows of the one
-    with this name; "row" of the client with this name in a shard; what `objects` of a shard stand
-    at ("stands").
+    "metrics": what it has counted. "online": which clients have a session here. "recheck": compare
+    every session here with the shards anew, and send again what is due. "checkpoint": of a shard's
+    store, under a name. For the admin API: "now", this process at a glance; "object" and "client",
+    what it knows of the one with this name; "row" of the client with this name in a shard; what
+    `objects` of a shard stand at ("stands").
     """
 
     what: Literal[
-        "status", "checkpoint", "online", "recheck", "now", "object", "client", "row", "stands"
+        "status",
+        "metrics",
+        "checkpoint",
+        "online",
+        "recheck",
+        "now",
+        "object",
+        "client",
+        "row",
+        "stands",
     ]
     shard: int = 0
     name: str = ""
@@ -166,6 +175,7 @@ class Push(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     payload: bytes | None = None
     previous: int = -1
     source: str | None = None
+    published_at: int = 0
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):

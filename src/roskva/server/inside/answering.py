@@ -6,6 +6,7 @@ from typing import Any
 
 from roskva.errors import BadInput, RoskvaError
 from roskva.feed.trace import Trace
+from roskva.metrics import Sample, Times
 from roskva.model import Key, shard_of
 from roskva.server.front import NodeFront
 from roskva.server.inside import sessions, stored
@@ -19,6 +20,7 @@ from roskva.server.inside.facts import (
 )
 from roskva.server.inside.rates import Rates
 from roskva.server.inside.sessions import Census
+from roskva.server.measuring import of_process
 from roskva.server.shard import Shard
 from roskva.server.status import counters, process_status
 from roskva.wire.admin import Freshness, ProcessNow, ShardNow
@@ -36,6 +38,9 @@ class Answers:
         self._front: NodeFront | None = None
         self._census: Census | None = None
         self.trace: Trace | None = None
+        self.lag = Times()
+        self.mqtt: Mapping[str, int] = {}
+        """What went wrong with MQTT connections here."""
         self.rates = Rates(self._counted)
 
     def serve(self, front: NodeFront) -> None:
@@ -58,6 +63,8 @@ class Answers:
         match question:
             case Ask(what="status"):
                 return self.status()
+            case Ask(what="metrics"):
+                return {"samples": self.metrics()}
             case Ask(what="online"):
                 clients = self._front.online() if self._front is not None else []
                 return {"clients": [client.hex() for client in clients]}
@@ -83,6 +90,10 @@ class Answers:
 
     def status(self) -> dict[str, Any]:
         return process_status(self._process, self._front, list(self._shards.values()))
+
+    def metrics(self) -> list[Sample]:
+        shards = list(self._shards.values())
+        return list(of_process(self._front, shards, self.mqtt, self.lag, self.trace))
 
     def _owned(self, number: int) -> Shard:
         shard = self._shards.get(number)

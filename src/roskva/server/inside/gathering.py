@@ -17,6 +17,7 @@ import msgspec
 from roskva import __version__
 from roskva.config import Config, open_to_this_machine
 from roskva.links.asking import ask
+from roskva.metrics import Sample, exposition
 from roskva.model import Key
 from roskva.server.inside import pipeline
 from roskva.server.inside.answering import Answers
@@ -27,6 +28,7 @@ from roskva.server.inside.objects import look_at_object
 from roskva.server.inside.stages import stage_times
 from roskva.server.inside.troubles import sentence, troubles
 from roskva.server.listening import Ports
+from roskva.server.measuring import of_pipeline
 from roskva.server.status import gathered, pipeline_status
 from roskva.wire.admin import (
     ClientNow,
@@ -69,6 +71,20 @@ class Inside:
         named = [{"name": p.name, **answer} for p, answer in zip(others, told, strict=True)]
         own = self._answers.status()
         return gathered(__version__, self._started_at, [own, *named], self._report())
+
+    async def metrics(self) -> bytes:
+        processes = self._processes.all
+        told = await asyncio.gather(
+            *(self._processes.ask(process, Ask("metrics"), dict) for process in processes)
+        )
+        samples: dict[str | None, list[Sample]] = {None: list(of_pipeline(self._report()))}
+        for process, answer in zip(processes, told, strict=True):
+            samples[process.name] = (
+                [Sample("roskva_process_up", 0)]
+                if answer is None
+                else msgspec.convert(answer["samples"], list[Sample])
+            )
+        return exposition(samples)
 
     def _report(self) -> dict[str, Any]:
         return pipeline_status(self._config().pipeline, self._run_dir)

@@ -1,0 +1,210 @@
+"""What is measured, by name: the one table, and the numbers behind it.
+
+A process counts in plain integers, and in `Times` where a distribution matters; nothing is written
+down per delivery. Only when somebody asks, every process makes `Sample`s of what it has counted,
+and the one that was asked puts them together in the text format of Prometheus. docs/metrics.md is
+made of this table.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal
+
+import msgspec
+from prometheus_client import generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+BOUNDS: Final = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""Of the buckets of every histogram, in seconds."""
+_LE: Final = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
+
+
+class Times:
+    """How long something took, in buckets. One thread observes, any may look."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(_LE)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+class Measure(msgspec.Struct, frozen=True):
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    """Beside `process`, which each has that a process counts."""
+    by_process: bool = True
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """One number of a measure; of a histogram the sum, with how many are in each bucket."""
+
+    name: str
+    value: float
+    labels: dict[str, str] = {}
+    counts: list[int] = []
+
+
+def of_times(name: str, times: Iterable[Times], **labels: str) -> Sample:
+    """One distribution of several."""
+    counts, total = [0] * len(_LE), 0.0
+    for each in times:
+        counts = [a + b for a, b in zip(counts, each.counts, strict=True)]
+        total += each.total
+    return Sample(name, total, labels, counts)
+
+
+def exposition(told: Mapping[str | None, Iterable[Sample]]) -> bytes:
+    """What every process told, in the text format. None: what belongs to no process."""
+    by_name: dict[str, list[tuple[str | None, Sample]]] = {}
+    for process, samples in told.items():
+        for sample in samples:
+            by_name.setdefault(sample.name, []).append((process, sample))
+    return generate_latest(_Collected(by_name))
+
+
+class _Collected:
+    def __init__(self, by_name: Mapping[str, list[tuple[str | None, Sample]]]) -> None:
+        self._by_name = by_name
+
+    def collect(self) -> Iterator[Metric]:
+        for measure in MEASURES:
+            if measure.name in self._by_name:
+                yield _family(measure, self._by_name[measure.name])
+
+
+def _family(measure: Measure, samples: list[tuple[str | None, Sample]]) -> Metric:
+    names = [*(("process",) if measure.by_process else ()), *measure.labels]
+    if measure.kind == "histogram":
+        histogram = HistogramMetricFamily(measure.name, measure.help, labels=names)
+        for process, sample in samples:
+            buckets, count = [], 0
+            for le, n in zip(_LE, sample.counts, strict=True):
+                count += n
+                buckets.append((le, float(count)))
+            histogram.add_metric(_values(measure, process, sample), buckets, sample.value)
+        return histogram
+    kind = CounterMetricFamily if measure.kind == "counter" else GaugeMetricFamily
+    family: CounterMetricFamily | GaugeMetricFamily = kind(measure.name, measure.help, labels=names)
+    for process, sample in samples:
+        family.add_metric(_values(measure, process, sample), sample.value)
+    return family
+
+
+def _values(measure: Measure, process: str | None, sample: Sample) -> list[str]:
+    own = [process or ""] if measure.by_process else []
+    return [*own, *(sample.labels.get(label, "") for label in measure.labels)]
+
+
+def _counter(name: str, help: str, *labels: str) -> Measure:
+    return Measure(f"roskva_{name}_total", "counter", help, labels)
+
+
+def _gauge(name: str, help: str, *labels: str) -> Measure:
+    return Measure(f"roskva_{name}", "gauge", help, labels)
+
+
+def _times(name: str, help: str, *labels: str) -> Measure:
+    return Measure(f"roskva_{name}_seconds", "histogram", help, labels)
+
+
+def _of_node(measure: Measure) -> Measure:
+    return msgspec.structs.replace(measure, by_process=False)
+
+
+GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
+    "Processes": (
+        _gauge("process_up", "1 if the process answered, 0 if it did not.", "role"),
+        _gauge("process_resident_bytes", "Memory in use."),
+        _counter("process_cpu_seconds", "Processor time used."),
+        _times("loop_lag", "How late the event loop came to what was due."),
+    ),
+    "Updates": (
+        _counter("updates_published", "Updates made durable in the feed.", "traffic"),
+        _counter("updates_applied", "Updates newer than what was known.", "traffic"),
+        _counter("updates_old", "Updates dropped: something as new was known.", "traffic"),
+        _counter("pushes", "Versions sent on to registrars."),
+        _counter("gaps", "Ranges of the feed that came too early: something before was missing."),
+        _counter("epochs", "New epochs: what a shard knew could not be vouched for any more."),
+        _gauge("shard_lag_offsets", "How far a matcher stands behind the feed.", "shard"),
+        _gauge("shard_unflushed_offsets", "Applied and not on disk in the store.", "shard"),
+        _gauge("objects", "Objects in memory: those that somebody online cares about.", "shard"),
+        _gauge("links", "Registrars linked to a shard.", "shard"),
+    ),
+    "Disk": (
+        _times("feed_append", "To append a group of updates and make it durable."),
+        _times("feed_fsync", "To sync a file of the feed: a part of appending."),
+        _times("store_write", "To write a group of rows, without the sync."),
+        _times("store_sync", "To make a group of rows durable."),
+        _times("store_read", "To answer a read, or another call of the store."),
+        _gauge("store_waiting_operations", "Writes asked for and not durable yet."),
+    ),
+    "Notifications": (
+        _counter("notifications_first", "A session told what an object stands at.", "traffic"),
+        _counter("notifications_resent", "Told again: it had not acked.", "traffic"),
+        _counter("notifications_unknown", "Of both, those that said unknown.", "traffic"),
+        _counter("notifications_acked", "First sends that were acked.", "traffic"),
+        _counter("notifications_superseded", "Overtaken by a newer version.", "traffic"),
+        _counter("notifications_abandoned", "Their session or registration ended.", "traffic"),
+        _gauge("notifications_outstanding", "First sends that are none of these yet.", "traffic"),
+        _counter("notifications_suppressed", "Left out: the session made the change itself."),
+        _counter("broadcasts", "Frames written to many sessions at once."),
+        _counter("acks", "Acks taken."),
+        _counter("acks_refused", "Acks of what is gone (stale) or was never sent (forged).", "why"),
+    ),
+    "Sessions": (
+        _gauge("sessions", "Connections of clients.", "channel"),
+        _gauge("registrations", "Registrations of sessions that are online."),
+        _gauge("slow_sessions", "Sessions that read too slowly, and are left out for now."),
+        _counter("slow_sessions_skipped", "Times that a session began to lag."),
+        _counter("sync_repairs", "Registrations sent again because the digests differed."),
+        _counter("sessions_opened", "Sessions numbered by the owner of their row."),
+        _counter("sessions_fenced", "Sessions ended because their client opened a newer one."),
+        _counter("sessions_expired", "Sessions that fell silent."),
+        _counter("sessions_revoked", "Sessions ended because their rights were."),
+        _counter("handshakes_turned_away", "Clients told to come back later."),
+        _counter("tokens_rejected", "Tokens that were refused."),
+        _counter("tokens_refreshed", "Tokens replaced before they expired."),
+        _counter("messages_stale", "Messages of an older session, or overtaken ones."),
+        _counter("row_writes", "Writes to client rows."),
+        _counter("row_writes_refused", "By a newer session (fenced), or no row (unknown).", "why"),
+        _counter("mqtt_troubles", "MQTT: what went wrong with connections.", "what"),
+    ),
+    "Latency": (
+        _times("stage", "Since it was published, until a sampled update was there.", "stage"),
+    ),
+    "Pipeline": tuple(
+        map(
+            _of_node,
+            (
+                _gauge("pipeline_running", "1 if the pipeline runs, 0 if it should and does not."),
+                _gauge("pipeline_lag_updates", "In the feed, and not at the matchers."),
+                _gauge("pipeline_lag_seconds", "How old the oldest of these is."),
+                _counter("pipeline_batches", "Micro-batches.", "part"),
+                _gauge("pipeline_batch_seconds", "What the last batch took.", "part", "stage"),
+                _counter("pipeline_ranges_delivered", "Taken from the bridge by matchers."),
+                _counter("pipeline_gaps_closed", "Gaps closed by reading the feed again."),
+                _counter("pipeline_rows", "Rows ingested.", "part"),
+                _counter("pipeline_dead_letters", "Rows that did not translate.", "part"),
+                _gauge("pipeline_resident_bytes", "Memory of all its processes."),
+                _counter("pipeline_cpu_seconds", "Processor time of all its processes."),
+            ),
+        )
+    ),
+}
+
+MEASURES: Final = tuple(measure for group in GROUPS.values() for measure in group)

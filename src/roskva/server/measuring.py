@@ -1,0 +1,143 @@
+"""What the processes of a node have counted, as samples: see `roskva.metrics`."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from roskva.core.sums import SUMS
+from roskva.feed.trace import Trace
+from roskva.metrics import Sample, Times, of_times
+from roskva.server.front import NodeFront
+from roskva.server.shard import Shard
+from roskva.server.status import resident_bytes
+
+_LOOK_S: Final = 0.25
+_OF_REGISTRAR: Final = {
+    "broadcasts": "broadcasts",
+    "acks": "acks",
+    "suppressed": "notifications_suppressed",
+    "lagged": "slow_sessions_skipped",
+    "syncs": "sync_repairs",
+    "turned_away": "handshakes_turned_away",
+    "rejected_tokens": "tokens_rejected",
+    "refreshed_tokens": "tokens_refreshed",
+    "fenced": "sessions_fenced",
+    "expired": "sessions_expired",
+    "revoked": "sessions_revoked",
+    "stale_messages": "messages_stale",
+}
+
+
+async def measure_lag(times: Times) -> None:
+    """Until cancelled: how late the loop is."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + _LOOK_S
+        await asyncio.sleep(_LOOK_S)
+        times.observe(max(0.0, loop.time() - due))
+
+
+def of_process(
+    front: NodeFront | None,
+    shards: Sequence[Shard],
+    mqtt: Mapping[str, int],
+    lag: Times,
+    trace: Trace | None,
+) -> Iterator[Sample]:
+    role = "+".join(["state"] * bool(shards) + ["registrar"] * (front is not None))
+    yield Sample("roskva_process_up", 1, {"role": role})
+    yield Sample("roskva_process_resident_bytes", resident_bytes())
+    yield Sample("roskva_process_cpu_seconds_total", time.process_time())
+    yield of_times("roskva_loop_lag_seconds", [lag])
+    if shards:
+        yield from _of_shards(shards)
+    if front is not None:
+        yield from _of_front(front)
+    for what, count in mqtt.items():
+        yield Sample("roskva_mqtt_troubles_total", count, {"what": what})
+    if trace is not None:
+        for stage, times in trace.since_published.items():
+            yield of_times("roskva_stage_seconds", [times], stage=stage)
+
+
+def _of_shards(shards: Sequence[Shard]) -> Iterator[Sample]:
+    for shard in shards:
+        matcher, number = shard.matcher, {"shard": str(shard.number)}
+        yield Sample("roskva_shard_lag_offsets", max(0, shard.feed_end - matcher.applied), number)
+        behind = max(0, matcher.applied - matcher.durable)
+        yield Sample("roskva_shard_unflushed_offsets", behind, number)
+        yield Sample("roskva_objects", len(matcher.objects), number)
+        yield Sample("roskva_links", len(matcher.links), number)
+
+    def matched(counter: str) -> int:
+        return sum(shard.matcher.counters[counter] for shard in shards)
+
+    def rows(counter: str) -> int:
+        return sum(shard.rows.counters[counter] for shard in shards)
+
+    published = {
+        "users": sum(shard.published for shard in shards),
+        "probe": sum(shard.probe_published for shard in shards),
+    }
+    for traffic, prefix in (("users", ""), ("probe", "probe_")):
+        label = {"traffic": traffic}
+        yield Sample("roskva_updates_published_total", published[traffic], label)
+        yield Sample("roskva_updates_applied_total", matched(f"{prefix}applied"), label)
+        yield Sample("roskva_updates_old_total", matched(f"{prefix}old"), label)
+    for counter in ("pushes", "gaps", "epochs"):
+        yield Sample(f"roskva_{counter}_total", matched(counter))
+    yield of_times("roskva_feed_append_seconds", [shard.append_times for shard in shards])
+    yield of_times("roskva_feed_fsync_seconds", [shard.fsync_times for shard in shards])
+    for name in ("write", "sync", "read"):
+        times = [getattr(shard.store, f"{name}_times") for shard in shards]
+        yield of_times(f"roskva_store_{name}_seconds", times)
+    waiting = sum(shard.store.waiting for shard in shards)
+    yield Sample("roskva_store_waiting_operations", waiting)
+    yield Sample("roskva_sessions_opened_total", rows("opened"))
+    yield Sample("roskva_row_writes_total", rows("writes"))
+    for why in ("fenced", "unknown"):
+        yield Sample("roskva_row_writes_refused_total", rows(why), {"why": why})
+
+
+def _of_front(front: NodeFront) -> Iterator[Sample]:
+    core = front.core
+    for counter, name in _OF_REGISTRAR.items():
+        yield Sample(f"roskva_{name}_total", core.counters[counter])
+    for why in ("stale", "forged"):
+        yield Sample("roskva_acks_refused_total", core.counters[f"{why}_acks"], {"why": why})
+    by_traffic = core.interests.sums
+    for traffic, sums in (("users", by_traffic.users), ("probe", by_traffic.probe)):
+        label = {"traffic": traffic}
+        for name in SUMS:
+            yield Sample(f"roskva_notifications_{name}_total", getattr(sums, name), label)
+        yield Sample("roskva_notifications_outstanding", sums.outstanding, label)
+    for channel, count in front.sessions().items():
+        yield Sample("roskva_sessions", count, {"channel": channel})
+    registrations = sum(len(session.registered) for session in core.conns.values())
+    yield Sample("roskva_registrations", registrations)
+    yield Sample("roskva_slow_sessions", len(core.telling.slow))
+
+
+def of_pipeline(report: Mapping[str, Any]) -> Iterator[Sample]:
+    """What it last said of itself."""
+    if report["state"] == "off":
+        return
+    yield Sample("roskva_pipeline_running", report["state"] == "running")
+    yield Sample("roskva_pipeline_resident_bytes", report.get("rss_bytes", 0))
+    yield Sample("roskva_pipeline_cpu_seconds_total", report.get("cpu_seconds", 0))
+    for part in report.get("parts", []):
+        label = {"part": part["name"]}
+        yield Sample("roskva_pipeline_batches_total", part["batches"], label)
+        last = part.get("recent", [])[-1:]
+        for stage, ms in last[0]["stages_ms"].items() if last else ():
+            yield Sample("roskva_pipeline_batch_seconds", ms / 1000, {**label, "stage": stage})
+        for key, name in (("rows", "rows"), ("dead_letters", "dead_letters")):
+            if part.get(key) is not None:
+                yield Sample(f"roskva_pipeline_{name}_total", part[key], label)
+        if part["name"] == "bridge":
+            yield Sample("roskva_pipeline_lag_updates", part.get("lag_updates") or 0)
+            yield Sample("roskva_pipeline_lag_seconds", part.get("lag_seconds") or 0)
+            yield Sample("roskva_pipeline_gaps_closed_total", part.get("gaps_closed", 0))
+            delivered = part.get("delivered") or 0
+            yield Sample("roskva_pipeline_ranges_delivered_total", delivered)

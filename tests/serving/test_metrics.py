@@ -1,0 +1,151 @@
+"""What a node counts under a load that is known, and that it adds up."""
+
+import asyncio
+import signal
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.serving.followers import EVERY_WAY, Record
+from tests.serving.loops import run_within
+from tests.serving.nodes import Node, await_that, versions_of
+
+import roskva
+from roskva.links.asking import ask
+from roskva.metrics import MEASURES
+from roskva.wire.links import Ask
+
+KEYS = [f"test/counted-{i}" for i in range(5)]
+VERSIONS = 40
+OLD = 7
+StartNode = Callable[..., Node]
+Numbers = dict[tuple[str, str], float]
+ENDINGS = ("acked", "superseded", "abandoned")
+
+
+def scraped(node: Node) -> Numbers:
+    """By name and traffic, or channel, over all processes."""
+    text = httpx.get(f"{node.url}/metrics").raise_for_status().text
+    numbers: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            label = sample.labels.get("traffic") or sample.labels.get("channel") or ""
+            numbers[sample.name.removeprefix("roskva_"), label] += sample.value
+    return numbers
+
+
+def pending(node: Node) -> int:
+    """As the admin API finds it, by looking at every registration."""
+    now = httpx.get(f"{node.url}/v1/admin/now").raise_for_status().json()
+    return int(now["freshness"]["pending"])
+
+
+@pytest.mark.parametrize("flags", [(), ("--registrars", "2", "--matchers", "2")])
+def test_what_is_counted_adds_up(start_node: StartNode, flags: tuple[str, ...]) -> None:
+    node = start_node(*flags)
+    run_within(120.0, _load(node))
+    await_that(lambda: not scraped(node)["sessions", "websocket"], 10.0)
+    numbers = scraped(node)
+    _updates_add_up(numbers)
+    first = numbers["notifications_first_total", "users"]
+    assert first == sum(numbers[f"notifications_{end}_total", "users"] for end in ENDINGS)
+    assert numbers["notifications_outstanding", "users"] == 0
+    assert numbers["notifications_abandoned_total", "users"] >= len(KEYS)
+
+
+def _updates_add_up(numbers: Numbers) -> None:
+    published = numbers["updates_published_total", "users"]
+    assert published == len(KEYS) * (VERSIONS + OLD)
+    old = numbers["updates_old_total", "users"]
+    assert old == len(KEYS) * OLD
+    assert published == numbers["updates_applied_total", "users"] + old
+
+
+async def _load(node: Node) -> None:
+    async with AsyncExitStack() as stack:
+        records = [await stack.enter_async_context(way(node, KEYS)) for way in EVERY_WAY]
+        # It reads, and acks nothing: what it is told ends in other ways.
+        silent = await stack.enter_async_context(roskva.Client(node.url, "test"))
+        for key in KEYS:
+            await silent.register(key.partition("/")[2])
+        for version in range(1, VERSIONS + 1):
+            for updates in versions_of(KEYS, range(version, version + 1)):
+                await asyncio.to_thread(node.publish_all, updates)
+            if version == 1:
+                await _until(records, 1)
+        for updates in versions_of(KEYS, range(1, OLD + 1)):
+            await asyncio.to_thread(node.publish_all, updates)
+        await _until(records, VERSIONS)
+        await asyncio.to_thread(_settled, node)
+        numbers = await asyncio.to_thread(scraped, node)
+        _updates_add_up(numbers)
+        first = numbers["notifications_first_total", "users"]
+        ended = sum(numbers[f"notifications_{end}_total", "users"] for end in ENDINGS)
+        assert first == ended + numbers["notifications_outstanding", "users"]
+        assert numbers["registrations", ""] == len(KEYS) * 5
+        assert numbers["sessions", "websocket"] == 2
+        assert numbers["sessions", "mqtt"] == 2
+        assert numbers["feed_fsync_seconds_count", ""] > 0
+        assert numbers["store_sync_seconds_count", ""] > 0
+
+
+def _settled(node: Node) -> None:
+    """Of EventSource and of the silent one nobody acks; everybody else has."""
+    await_that(
+        lambda: scraped(node)["notifications_outstanding", "users"] == 2 * len(KEYS),
+        10.0,
+        lambda: str(scraped(node)),
+    )
+    await_that(lambda: pending(node) == 2 * len(KEYS), 10.0, lambda: str(pending(node)))
+
+
+async def _until(records: list[Record], version: int) -> None:
+    await asyncio.to_thread(
+        await_that,
+        lambda: all(r.latest.get(key) == version for r in records for key in KEYS),
+        60.0,
+    )
+
+
+def test_resends_are_counted_apart(start_node: StartNode) -> None:
+    node = start_node()
+    node.publish("test/one", 1)
+
+    async def scenario() -> None:
+        async with roskva.Client(node.url, "test") as client:
+            await client.register("one")
+            async for event in client:
+                if isinstance(event, roskva.Notify):
+                    break
+            # Compared anew with the shards, what is not acked is sent again.
+            socket = node.announced()["processes"][0]["socket"]
+            await ask(socket, Ask("recheck"), 5.0)
+            await asyncio.to_thread(
+                await_that,
+                lambda: scraped(node)["notifications_resent_total", "users"] == 1,
+                10.0,
+            )
+            numbers = await asyncio.to_thread(scraped, node)
+            assert numbers["notifications_first_total", "users"] == 1
+            assert numbers["notifications_outstanding", "users"] == 1
+
+    run_within(60.0, scenario())
+
+
+def test_every_sample_has_a_name_of_the_table(shared: Node) -> None:
+    text = httpx.get(f"{shared.url}/metrics").raise_for_status().text
+    named = {measure.name.removesuffix("_total") for measure in MEASURES}
+    found = {family.name for family in text_string_to_metric_families(text)}
+    assert found <= named
+    assert len(found) > 40
+
+
+def test_a_process_that_does_not_answer_is_down(start_node: StartNode) -> None:
+    node = start_node("--registrars", "1", "--matchers", "2")
+    node.signal("state-1", signal.SIGSTOP)
+    text = httpx.get(f"{node.url}/metrics", timeout=10.0).raise_for_status().text
+    assert 'roskva_process_up{process="state-1",role=""} 0.0' in text
+    assert 'roskva_process_up{process="state-0",role="state"} 1.0' in text
