@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any
 
+from roskva.channels.addresses import Addresses
 from roskva.channels.base import Connection, Frame
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
@@ -12,6 +13,7 @@ from roskva.channels.mqtt.codes import V3, V5
 from roskva.channels.mqtt.connection import MqttConnection
 from roskva.channels.mqtt.fields import Reader, binary, string, u16, varint
 from roskva.channels.mqtt.properties import Properties
+from roskva.channels.peers import Peers
 from roskva.core.effects import Acked, Event
 from roskva.errors import RoskvaError
 from roskva.model import NOBODY, Key, Principal, Update
@@ -27,6 +29,7 @@ from roskva.wire.messages import (
 )
 
 X, Y = "app/x", "app/y"
+ADDRESSES = Addresses(Peers(()), 1000)
 EPOCH = 9
 SESSION = 5
 
@@ -256,7 +259,7 @@ class Side:
     ) -> None:
         self.version = version
         self.front = front or RecordingFront()
-        self.mqtt = mqtt or MqttChannel(self.front, MqttLimits(**limits))
+        self.mqtt = mqtt or MqttChannel(self.front, ADDRESSES, MqttLimits(**limits))
         self.conn: MqttConnection = self.mqtt()
         self.transport = FakeTransport()
         self.conn.connection_made(self.transport)

@@ -388,7 +388,7 @@ async def test_a_client_that_does_not_take_its_last_words_is_cut_off() -> None:
 
 @in_a_loop
 async def test_nothing_is_remembered_of_connections_that_ended() -> None:
-    mqtt = MqttChannel(RecordingFront(), MqttLimits())
+    mqtt = MqttChannel(RecordingFront(), side.ADDRESSES, MqttLimits())
     for _ in range(10):
         one = Side(V3, RecordingFront(), mqtt)
         one.open()

@@ -424,7 +424,7 @@ async def test_retain_handling_2_sends_nothing_but_what_is_new(qos: int) -> None
 @in_a_loop
 async def test_one_frame_serves_all_whose_id_is_free() -> None:
     front = RecordingFront()
-    mqtt = MqttChannel(front, MqttLimits())
+    mqtt = MqttChannel(front, side.ADDRESSES, MqttLimits())
     sides = [Side(V3, front, mqtt) for _ in range(3)]
     for one in sides:
         one.open()

@@ -321,7 +321,7 @@ class Delayed:
 
     def __init__(self, expiry: int = 60) -> None:
         self.front = RecordingFront()
-        self.mqtt = MqttChannel(self.front, MqttLimits())
+        self.mqtt = MqttChannel(self.front, side.ADDRESSES, MqttLimits())
         first = self.connect(clean=False, expiry=expiry)
         first.lose()
 

@@ -70,7 +70,7 @@ class _Connections:
 
     def _open(self) -> None:
         self._front = CoreFront()
-        self._mqtt = MqttChannel(self._front, MqttLimits(max_packet_bytes=_MAX))
+        self._mqtt = MqttChannel(self._front, side.ADDRESSES, MqttLimits(max_packet_bytes=_MAX))
 
     def takes(self, data: bytes) -> bool:
         conns: list[side.Side] = []

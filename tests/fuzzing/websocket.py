@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any, Final
 
-from tests.channels.mqtt_side import FakeTransport
+from tests.channels.mqtt_side import ADDRESSES, FakeTransport
 from tests.fuzzing.core_front import CoreFront, Turning
 from tests.fuzzing.target import Target
 from tests.wire import examples
@@ -71,7 +71,9 @@ class _Connections:
 
     def _open(self) -> None:
         self._front = CoreFront()
-        self._sockets = WebSockets(self._front, Peers(()), Origins((), True), _MAX, 3600.0)
+        self._sockets = WebSockets(
+            self._front, Peers(()), ADDRESSES, Origins((), True), _MAX, 3600.0
+        )
         self._state = _ServerState()
 
     def takes(self, data: bytes) -> bool:

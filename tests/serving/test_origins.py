@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
+from roskva.channels.addresses import Addresses
 from roskva.channels.http_head import Entrance
 from roskva.channels.origins import Origins
 from roskva.channels.peers import Peers
@@ -186,7 +187,8 @@ def test_an_app_sees_the_client_in_front_of_the_proxy(proxies: list[str], client
         await send({"type": "http.response.body", "body": b""})
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = HttpPort(app, None, Entrance(Peers(proxies), 5.0, 5.0), {})
+        peers = Peers(proxies)
+        port = HttpPort(app, None, Entrance(peers, Addresses(peers, 1000), 5.0, 5.0), {})
         serving = threading.Thread(target=lambda: asyncio.run(port.serve([listener])))
         serving.start()
         httpx.get(

@@ -35,7 +35,7 @@
 
 #define RING 1024           /* updates under way, at most */
 #define OPENING_AT_ONCE 64  /* connections of one worker, so that no listener's queue overflows */
-#define WEBSOCKETS_PER_S 900 /* of all workers: a node tells more handshakes to come back later */
+#define CONNECTIONS_PER_S 900 /* of all workers: a node tells more handshakes to come back later */
 #define CATCH_UP_NS 10000000
 #define MICROSECONDS 2000000
 #define ACK_DELAY_NS 50000000
@@ -170,8 +170,7 @@ static void work(int number) {
     acking = calloc((size_t)share, sizeof *acking);
     int poller = epoll_create1(0), opened = 0;
     struct epoll_event events[256];
-    int64_t next_ns = now_ns(), pace_ns = 0;
-    if (protocol == &websocket) pace_ns = 1000000000LL / WEBSOCKETS_PER_S * options.workers;
+    int64_t next_ns = now_ns(), pace_ns = 1000000000LL / CONNECTIONS_PER_S * options.workers;
     for (;;) {
         for (; opened < share && opening < OPENING_AT_ONCE; opening++, opened++) {
             if (next_ns > now_ns()) break;

@@ -28,7 +28,7 @@ from roskva.channels.base import Connection, Frame, Front
 from roskva.channels.bearer import identified
 from roskva.core.effects import Closed, Watching
 from roskva.core.freshness import NEVER, Due, due
-from roskva.errors import BadInput, RoskvaError
+from roskva.errors import BadInput, RoskvaError, error_of
 from roskva.model import (
     MAX_VERSION,
     NO_EPOCH,
@@ -66,6 +66,8 @@ def events_handler(front: Front) -> ASGIRouteHandler:
         unread = [Registered(key, NO_VERSION, NO_EPOCH) for key in keys]
         front.step(Watching(stream, secrets.token_bytes(16), unread, principal))
         try:
+            if stream.refused is not None:
+                raise stream.refused
             await _serve(front, principal, stream, receive, send)
         finally:
             front.step(Closed(stream))
@@ -126,6 +128,7 @@ class EventStream(Connection):
         """The client has left."""
         self.ended = False
         """The server wants it to go."""
+        self.refused: RoskvaError | None = None
         self._told: dict[Key, Told | None] = dict(zip(keys, told, strict=True))
         self._unwritten: dict[Key, Notification] = {}
         self._retry_ms: int | None = None
@@ -136,6 +139,8 @@ class EventStream(Connection):
     def send(self, message: ServerMessage) -> None:
         if message.not_before_ms is not None:
             self._retry_ms = message.not_before_ms
+        if message.error is not None:
+            self.refused = error_of(message.error.code, message.error.text)
         for notification in message.notifications:
             self._take(notification)
 

@@ -124,9 +124,16 @@ def _app(handlers: list[ControllerRouterHandler], max_body_bytes: int) -> Litest
             UnicodeDecodeError: lambda _, __: _refusal(BadMessage("text that is no UTF-8")),
             RecursionError: lambda _, __: _refusal(BadMessage("a body with too many levels")),
         },
+        before_request=_refuse_encoded,
         request_max_body_size=max_body_bytes,
         logging_config=None,
     )
+
+
+def _refuse_encoded(request: Request[Any, Any, Any]) -> None:
+    """A body is read as it is: one that unpacks to a thousand times its size is never unpacked."""
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise HTTPException("send the body without a Content-Encoding", status_code=415)
 
 
 def _handlers(front: Front) -> list[ControllerRouterHandler]:
@@ -146,7 +153,7 @@ def _handlers(front: Front) -> list[ControllerRouterHandler]:
         if updates and len(failed) == len(updates):
             first = failed[0]
             return Response(
-                Outcomes(results), status_code=status_of(first), headers=_headers(first)
+                Outcomes(results), status_code=status_of(type(first)), headers=_headers(first)
             )
         return Response(Outcomes(results))
 
@@ -231,8 +238,8 @@ def _version(given: int | str | None) -> int:
 # Refusals.
 
 
-def status_of(error: RoskvaError) -> int:
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+def status_of(error: type[RoskvaError]) -> int:
+    return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
 
 
 def _failure(error: RoskvaError) -> Failure:
@@ -244,7 +251,9 @@ def _headers(error: RoskvaError) -> dict[str, str]:
 
 
 def _refusal(error: RoskvaError) -> Response[Refusal]:
-    return Response(Refusal(_failure(error)), status_code=status_of(error), headers=_headers(error))
+    return Response(
+        Refusal(_failure(error)), status_code=status_of(type(error)), headers=_headers(error)
+    )
 
 
 def _who_are_you(error: NotIdentified) -> Response[Refusal]:

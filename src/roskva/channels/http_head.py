@@ -9,18 +9,36 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from roskva.channels.addresses import RETRY_AFTER_S, UNCOUNTED, Addresses
 from roskva.channels.deadlines import Deadlines
 from roskva.channels.peers import Peers
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-_TOO_LATE: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+MAX_HEADERS: Final = 100
+MAX_BODIES_BYTES: Final = 128 * 1024 * 1024
+"""Of all bodies of a process that are on their way."""
+
+
+def _last_answer(status: str, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", "content-length: 0", "connection: close", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+_TOO_LATE: Final = _last_answer("408 Request Timeout")
+_TOO_MANY: Final = _last_answer("429 Too Many Requests", f"retry-after: {RETRY_AFTER_S}")
+_BUSY: Final = _last_answer("503 Service Unavailable", "retry-after: 1")
 
 
 class Entrance:
     """What the connections of a port have in common."""
 
-    def __init__(self, peers: Peers, handshake_s: float, body_s: float) -> None:
+    def __init__(
+        self, peers: Peers, addresses: Addresses, handshake_s: float, body_s: float
+    ) -> None:
         self.peers = peers
+        self.addresses = addresses
+        self.body_bytes = 0
+        """Received, of bodies that are not complete yet."""
         self.heads: Deadlines[BoundedHttp] = Deadlines(handshake_s, BoundedHttp.is_late)
         self.bodies: Deadlines[BoundedHttp] = Deadlines(body_s, BoundedHttp.is_late)
 
@@ -28,6 +46,8 @@ class Entrance:
 class BoundedHttp(HttpToolsProtocol):
     _in_head = True
     _head_bytes = 0
+    _body_bytes = 0
+    _address: str | None = None
 
     def __init__(self, entrance: Entrance, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
@@ -35,7 +55,12 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._entrance.heads.begin(self)
+        self._address = self._entrance.addresses.enter(transport)
+        if self._address is None:
+            transport.write(_TOO_MANY)
+            transport.close()
+        else:
+            self._entrance.heads.begin(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -54,6 +79,11 @@ class BoundedHttp(HttpToolsProtocol):
             self._entrance.heads.begin(self)
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > MAX_HEADERS:
+            raise ValueError("too many headers")  # for the parser: it refuses the request
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._entrance.heads.done(self)
@@ -62,12 +92,21 @@ class BoundedHttp(HttpToolsProtocol):
             self._hear_proxy()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        self._entrance.body_bytes += len(body)
+        if self._entrance.body_bytes > MAX_BODIES_BYTES and not self.transport.is_closing():
+            self.transport.write(_BUSY)
+            self.transport.close()
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         self._entrance.bodies.done(self)
+        self._body_is_done()
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        self._leave()
+        self._leave()  # it is counted as a WebSocket from now on
         super().handle_websocket_upgrade()
 
     def is_late(self) -> None:
@@ -91,6 +130,13 @@ class BoundedHttp(HttpToolsProtocol):
         secure = peers.secure(self.transport, told[b"x-forwarded-proto"])
         self.scope["scheme"] = "https" if secure else "http"
 
+    def _body_is_done(self) -> None:
+        self._entrance.body_bytes -= self._body_bytes
+        self._body_bytes = 0
+
     def _leave(self) -> None:
         self._entrance.heads.done(self)
         self._entrance.bodies.done(self)
+        self._body_is_done()
+        self._entrance.addresses.leave(self._address)
+        self._address = UNCOUNTED

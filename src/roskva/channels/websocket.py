@@ -16,6 +16,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from roskva.channels.addresses import RETRY_AFTER_S, TOO_MANY, Addresses
 from roskva.channels.base import (
     HIGH_WATER_BYTES,
     LOW_WATER_BYTES,
@@ -41,7 +42,7 @@ _SUBPROTOCOLS: Final[dict[str, Format]] = {
     "roskva.v1.json": "json",
 }
 _RANDOM_BYTES: Final = 28
-_MAX_BAD_MESSAGES: Final = 10
+MAX_BAD_MESSAGES: Final = 10
 """A client that sends more of what is no message is not one of ours."""
 _CLOSING_S: Final = 1.0
 """For the other side to close in its turn; else it might not read what was sent last."""
@@ -51,8 +52,15 @@ _PROTOCOL_ERROR: Final = 1002
 _NO_HELLO: Final = 1008
 _TOO_BIG: Final = 1009
 _COME_BACK: Final = 1012
+CORE_CLOSES: Final = _COME_BACK
+"""After an error that says why."""
 
 _PING: Final = frame(Opcode.PING, b"")
+
+
+def close_code(kind: type[BadMessage]) -> int:
+    """For frames that cannot be read, after which nothing else can be either."""
+    return _TOO_BIG if issubclass(kind, TooLarge) else _PROTOCOL_ERROR
 
 
 def _packed(message: ServerMessage) -> bytes:
@@ -74,10 +82,17 @@ class WebSockets:
     """All WebSocket connections of a node. `connection` is what uvicorn makes them with."""
 
     def __init__(
-        self, front: Front, peers: Peers, origins: Origins, max_bytes: int, handshake_s: float
+        self,
+        front: Front,
+        peers: Peers,
+        addresses: Addresses,
+        origins: Origins,
+        max_bytes: int,
+        handshake_s: float,
     ) -> None:
         self.front = front
         self.peers = peers
+        self.addresses = addresses
         self.origins = origins
         self.max_bytes = max_bytes
         self.hellos: Deadlines[WebSocket] = Deadlines(handshake_s, WebSocket.is_late)
@@ -97,6 +112,7 @@ class WebSockets:
 class WebSocket(asyncio.Protocol, Connection):
     channel = "websocket"
     __slots__ = (
+        "_address",
         "_bad",
         "_closing",
         "_credential",
@@ -126,6 +142,8 @@ class WebSocket(asyncio.Protocol, Connection):
         self._encode = _packed
         self._credential: str | None = None
         """Of the handshake; a hello may bring another."""
+        self._address: str | None = None
+        """That it is counted by."""
         self._identifying = False
         self._heard = True
         self._held = False
@@ -147,7 +165,7 @@ class WebSocket(asyncio.Protocol, Connection):
             frame.packets.append(frame.encode(self._encode))
 
     def close(self) -> None:
-        self._hang_up(_COME_BACK, "come back later")
+        self._hang_up(CORE_CLOSES, "come back later")
 
     # asyncio's side.
 
@@ -164,10 +182,8 @@ class WebSocket(asyncio.Protocol, Connection):
         try:
             for opcode, payload in self._reader.read(data):
                 self._received(opcode, payload)
-        except TooLarge as error:
-            self._hang_up(_TOO_BIG, str(error))
         except BadMessage as error:
-            self._hang_up(_PROTOCOL_ERROR, str(error))
+            self._hang_up(close_code(type(error)), str(error))
 
     def pause_writing(self) -> None:
         self._lagging = True
@@ -183,6 +199,7 @@ class WebSocket(asyncio.Protocol, Connection):
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._server_state.connections.discard(self)
+        self._sockets.addresses.leave(self._address)
         if self._handshake is None:
             self._sockets.open.discard(self)
             self._sockets.hellos.done(self)
@@ -216,6 +233,9 @@ class WebSocket(asyncio.Protocol, Connection):
         elif self._front.full:
             response = handshake.reject(503, "too many connections: come back later\n")
             response.headers["Retry-After"] = "10"
+        elif not self._may_have_one_more(request.headers):
+            response = handshake.reject(429, f"{TOO_MANY}\n")
+            response.headers["Retry-After"] = str(RETRY_AFTER_S)
         else:
             self._credential = credential_of(request.headers.get("Authorization"))
             response = handshake.accept(request)
@@ -230,6 +250,11 @@ class WebSocket(asyncio.Protocol, Connection):
         secure = self._sockets.peers.secure(self._transport, told)
         origin, host = headers.get("Origin"), headers.get("Host", "")
         return self._sockets.origins.allows(origin, host, secure)
+
+    def _may_have_one_more(self, headers: Headers) -> bool:
+        forwarded_for = ",".join(headers.get_all("X-Forwarded-For"))
+        self._address = self._sockets.addresses.enter(self._transport, forwarded_for)
+        return self._address is not None
 
     def _begin(self, subprotocol: str) -> None:
         self._format = _SUBPROTOCOLS[subprotocol]
@@ -297,7 +322,7 @@ class WebSocket(asyncio.Protocol, Connection):
         """Drop the message and say so; nothing else has happened."""
         self._bad += 1
         self.send(ServerMessage(PROTOCOL, error=Failure(error.code, str(error)[:1024])))
-        if isinstance(error, WrongProtocol) or self._bad >= _MAX_BAD_MESSAGES:
+        if isinstance(error, WrongProtocol) or self._bad >= MAX_BAD_MESSAGES:
             self._hang_up(_PROTOCOL_ERROR, error.code)
 
     def is_late(self) -> None:

@@ -26,7 +26,7 @@ Happening = Connected | FromServer | Trouble | Disconnected
 
 SUBPROTOCOL: Final = Subprotocol("roskva.v1.msgpack")
 
-_MAX_UNWRITTEN: Final = 64
+MAX_UNWRITTEN: Final = 64
 """Messages. The core sends at most 25 in a second: who takes none for so long is not there."""
 _PING_TIMEOUT: Final = 20.0
 _HANG_UP_TIMEOUT: Final = 1.0
@@ -53,7 +53,7 @@ class Link:
         self._over = False
 
     def send(self, message: FromClient) -> None:
-        if self._unwritten.qsize() >= _MAX_UNWRITTEN:
+        if self._unwritten.qsize() >= MAX_UNWRITTEN:
             self._end_within(0)
         else:
             self._unwritten.put_nowait(codec.encode(message))

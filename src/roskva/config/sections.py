@@ -218,6 +218,52 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     body_seconds: Annotated[
         float, Meta(ge=0.1, le=600.0, description="For the body of an HTTP request to arrive.")
     ] = 30.0
+    publishes_per_second: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="Updates that may be published with one publish key, per process that "
+            "serves clients; a second's worth, or one request, at once.",
+        ),
+    ] = 10_000
+    client_publishes_per_second: Annotated[
+        int,
+        Meta(ge=1, le=10_000_000, description="Updates of one principal with a JWT; likewise."),
+    ] = 100
+    max_sessions_per_principal: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="Sessions and streams of one principal, per process that serves clients.",
+        ),
+    ] = 1000
+    max_connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="Per process that serves clients. This machine and the proxies of "
+            "behind_proxy may have any number.",
+        ),
+    ] = 1000
+    max_lag_ms: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=60_000,
+            description="If everything waits longer than this, clients that connect are told to "
+            "come back later, and publishers too, until it is well again.",
+        ),
+    ] = 500
+    max_memory_bytes: Annotated[
+        Bytes | None,
+        Meta(
+            description="If a process uses more than this, likewise. Not set: nine tenths of what "
+            "its container may have, if it is in one."
+        ),
+    ] = None
     max_connections: Annotated[
         Annotated[int, Meta(ge=1, le=10_000_000)] | None,
         Meta(

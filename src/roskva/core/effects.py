@@ -239,6 +239,12 @@ class Recheck(msgspec.Struct, frozen=True):
     """Learn from the shards anew what everything stands at, and tell every session what is due."""
 
 
+class Shedding(msgspec.Struct, frozen=True):
+    """Whether this process has too much to do, or too little memory, to let anybody else in."""
+
+    on: bool
+
+
 class Reloaded(msgspec.Struct, frozen=True):
     """Other keys, or another standing, from now on: whoever does not hold any more has to go."""
 
@@ -470,6 +476,7 @@ Event = (
     | Watching
     | Recheck
     | Reloaded
+    | Shedding
     | Withdrawn
     | Dismissed
     | Received

@@ -51,6 +51,7 @@ from roskva.core.effects import (
     Reloaded,
     Send,
     SendLink,
+    Shedding,
     Tick,
     Watching,
     Withdrawn,
@@ -104,7 +105,7 @@ _BY_DIGEST: Final = 0
 COUNTERS: Final = (
     *("broadcasts", "notified", "acks", "stale_acks", "forged_acks", "suppressed", "lagged"),
     *("syncs", "turned_away", "rejected_tokens", "fenced", "stale_messages", "expired"),
-    *("revoked", "refreshed_tokens"),
+    *("revoked", "refreshed_tokens", "over_session_limit"),
 )
 
 
@@ -125,7 +126,11 @@ class RegistrarConfig(msgspec.Struct, frozen=True):
     sync_timeout: float = 5.0
     token_lifetime: float = 90 * 86400.0
     handshakes: Rate = Rate(1000, 1000)
+    shedding_wait: float = 2.0
+    """Nobody comes back earlier that was turned away because of load."""
     max_registrations: int = 100_000
+    max_sessions: int = 1000
+    """Of one principal; nobody in particular may have any number."""
 
 
 class Registrar:
@@ -138,6 +143,9 @@ class Registrar:
         self.conns: dict[Handle, Session] = {}
         self.sessions: dict[tuple[bytes, int], Session] = {}
         """By client and number: each shard counts its own."""
+        self.joined: dict[tuple[str | None, str], int] = {}
+        """Sessions of each principal, by app and name."""
+        self.shedding = False
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.interests = Interests(
             config.name, config.shards, config.linger, config.link_timeout, now
@@ -202,7 +210,10 @@ class Registrar:
                 session.paced = True
                 session.resume, session.keep = event.resume, event.keep
                 session.principal = event.principal
-                self._open(session, event.client, event.application)
+                if self._has_room():
+                    self._open(session, event.client, event.application)
+                else:
+                    self._turn_away(session)
             case Watching():
                 self._watch(event)
             case Closed():
@@ -221,6 +232,8 @@ class Registrar:
                 self.outbox.emit(*self.interests.ask_again())
             case Reloaded():
                 self._reload(event)
+            case Shedding():
+                self.shedding = event.on
             case LinkUp(link=int() as shard):
                 self._link_up(shard)
             case LinkDown(link=int() as shard):
@@ -237,8 +250,11 @@ class Registrar:
 
     def _watch(self, event: Watching) -> None:
         session = self._accept(event.conn, b"")
-        session.client, session.keep, session.phase = event.client, False, Phase.OPEN
+        session.client, session.keep = event.client, False
         session.principal = event.principal
+        if not self._join(session):
+            return
+        session.phase = Phase.OPEN
         for cell in event.registered:
             session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
         self.outbox.emit(*self.interests.messages())
@@ -247,7 +263,7 @@ class Registrar:
     def _hello(self, session: Session, hello: Hello, principal: Principal) -> None:
         if session.phase is not Phase.GREETING:
             return
-        if not self.handshakes.take(self.now):
+        if not self._has_room():
             self._turn_away(session)
             return
         app, client = hello.app, session.bits[:16]
@@ -277,10 +293,16 @@ class Registrar:
                 self._reject(session)
                 self.outbox.to(session).close = True
 
+    def _has_room(self) -> bool:
+        """For one more handshake, now."""
+        return not self.shedding and self.handshakes.take(self.now)
+
     def _turn_away(self, session: Session) -> None:
         """Each one turned away is given a slot of its own to come back in."""
         rate = self.config.handshakes
         free_at = max(self.next_slot, self.handshakes.free_at())
+        if self.shedding:
+            free_at = max(free_at, self.now + self.config.shedding_wait)
         self.next_slot = free_at + rate.window_ms / 1000 / rate.count
         self.counters["turned_away"] += 1
         out = self.outbox.to(session)
@@ -288,7 +310,33 @@ class Registrar:
         out.error = Failure(Overloaded.code, "too many at once")
         out.close = True
 
+    def _join(self, session: Session) -> bool:
+        """Whether its principal may have one more; who may not is told so."""
+        principal = session.principal
+        if not principal.name:
+            return True
+        named = principal.app, principal.name
+        count = self.joined.get(named, 0)
+        if count >= self.config.max_sessions:
+            self.counters["over_session_limit"] += 1
+            out = self.outbox.to(session)
+            out.error = Failure(LimitExceeded.code, "this principal has too many sessions")
+            out.close = True
+            return False
+        self.joined[named] = count + 1
+        return True
+
+    def _part(self, principal: Principal) -> None:
+        named = principal.app, principal.name
+        count = self.joined.get(named, 0)
+        if count > 1:
+            self.joined[named] = count - 1
+        else:
+            self.joined.pop(named, None)
+
     def _open(self, session: Session, client: bytes, application: str) -> None:
+        if not self._join(session):
+            return
         session.client = client
         session.application = application
         session.owner = shard_of(client, self.config.shards)
@@ -376,6 +424,8 @@ class Registrar:
             self.saving.flush_session(session)
             closed = CloseSession(session.client, session.number)
             self.outbox.emit(SendLink(link.shard, closed))
+        if session.phase is not Phase.GREETING:
+            self._part(session.principal)
         session.phase = Phase.GREETING
         self.leaving.append(session)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from roskva.channels.addresses import Addresses
 from roskva.channels.admin import AdminDoor
 from roskva.channels.admin_api import Inside
 from roskva.channels.base import Front
@@ -33,9 +34,12 @@ class Doors:
         self._tls = tls_options(context, limits.handshake_seconds)
         peers = Peers(config.node.behind_proxy)
         origins = Origins(config.node.allowed_origins, first_try)
-        entrance = Entrance(peers, limits.handshake_seconds, limits.body_seconds)
+        addresses = Addresses(peers, limits.max_connections_per_address)
+        entrance = Entrance(peers, addresses, limits.handshake_seconds, limits.body_seconds)
         self._sockets = WebSockets(
-            front, peers, origins, limits.max_frame_bytes, limits.handshake_seconds
+            *(front, peers, addresses, origins),
+            max_bytes=limits.max_frame_bytes,
+            handshake_s=limits.handshake_seconds,
         )
         self._admin_doors = AdminDoor(config, open=first_try), AdminDoor(config, open=True)
         reloads.add("the admin key", self._take_admin_key)
@@ -49,6 +53,7 @@ class Doors:
         self._admin = HttpPort(with_origins(apart, origins), None, entrance, self._tls)
         self._mqtt = mqtt_factory(
             front,
+            addresses,
             MqttLimits(
                 max_packet_bytes=limits.max_frame_bytes,
                 handshake_timeout_s=limits.handshake_seconds,

@@ -28,11 +28,21 @@ from roskva.core.effects import (
     Reloaded,
     Send,
     SendLink,
+    Shedding,
     Watching,
 )
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.token import TokenKeys
-from roskva.errors import Fenced, RoskvaError, TokenRejected, Unauthorised, Unavailable
+from roskva.errors import (
+    Fenced,
+    Overloaded,
+    RoskvaError,
+    TokenRejected,
+    TooFast,
+    Unauthorised,
+    Unavailable,
+    error_of,
+)
 from roskva.model import NO_EPOCH, NO_VERSION, NOBODY, Key, Principal, Update, parse_key, shard_of
 from roskva.server.access.base import Authority, Later, Verdict
 from roskva.server.admission import Admission
@@ -40,6 +50,8 @@ from roskva.server.fanout import Fanout
 from roskva.server.guarding import Guard
 from roskva.server.inside.notes import Notes
 from roskva.server.ports import Port
+from roskva.server.pressure import Pressure
+from roskva.server.rates import PublishRates
 from roskva.server.registering import Registering
 from roskva.server.stepper import Stepper
 from roskva.wire.links import FromShard, Registered, RowRefused, Superseded
@@ -69,6 +81,7 @@ class NodeFront:
                 shards=shards,
                 handshakes=Rate(limits.handshakes_per_second, 1000),
                 max_registrations=limits.max_registrations,
+                max_sessions=limits.max_sessions_per_principal,
                 token_lifetime=config.node.token_hours * 3600.0,
             ),
             keys,
@@ -85,6 +98,9 @@ class NodeFront:
         self._max_connections = limits.connections(open_files)
         self._authority = authority
         self._admission = Admission(config, authority)
+        self._rates = PublishRates(limits)
+        self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
+        self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
         self._fanout = Fanout(broken)
         self._stepper = Stepper(self.core, self._carry_out, self.core.next_deadline, broken)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,6 +136,9 @@ class NodeFront:
         return Principal(certificate) if found is NOBODY and certificate else found
 
     async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
+        if self.pressure.shedding:
+            self.counters["shed_reads"] += 1
+            raise Overloaded("this node has too much to do: try again later")
         found = self._authority.may_register(principal, keys)
         verdict = found if isinstance(found, Verdict) else await found
         if verdict.denied:
@@ -143,7 +162,10 @@ class NodeFront:
     async def publish(
         self, principal: Principal, updates: Sequence[Update]
     ) -> list[int | RoskvaError]:
-        admitted = self._admission.admit_all(principal, list(updates))
+        if self.pressure.shedding:
+            self.counters["shed_publishes"] += len(updates)
+            raise Overloaded("this node has too much to do: try again later")
+        admitted = self._within_rate(principal, self._admission.admit_all(principal, list(updates)))
         by_shard: dict[int, list[int]] = {}
         for i, update in enumerate(admitted):
             if isinstance(update, Update):
@@ -167,8 +189,30 @@ class NodeFront:
             await asyncio.gather(*(publish(*part) for part in by_shard.items()))
         return outcome
 
+    def _within_rate(
+        self, principal: Principal, admitted: list[Update | RoskvaError]
+    ) -> list[Update | RoskvaError]:
+        """The first of them, as far as it goes."""
+        wanted = sum(isinstance(update, Update) for update in admitted)
+        left = self._rates.take(principal, wanted)
+        if left == wanted:
+            return admitted
+        self.counters["too_fast"] += wanted - left
+        kept: list[Update | RoskvaError] = []
+        for update in admitted:
+            if isinstance(update, Update):
+                left -= 1
+                if left < 0:
+                    kept.append(TooFast("more updates per second than allowed: slow down"))
+                    continue
+            kept.append(update)
+        return kept
+
     async def reset(self, principal: Principal, key: Key) -> None:
-        await self.ports[self._shard_of(key)].publish([self._admission.reset(principal, key)])
+        outcome = self._within_rate(principal, [self._admission.reset(principal, key)])[0]
+        if isinstance(outcome, RoskvaError):
+            raise outcome
+        await self.ports[self._shard_of(key)].publish([outcome])
 
     async def read(self, principal: Principal, key: Key) -> Notification:
         """What an object stands at, as a client that registers now would be told."""
@@ -267,8 +311,12 @@ class _OneReader(Connection):
         self.answer: asyncio.Future[Notification] = asyncio.get_running_loop().create_future()
 
     def send(self, message: ServerMessage) -> None:
-        if message.notifications and not self.answer.done():
+        if self.answer.done():
+            return
+        if message.notifications:
             self.answer.set_result(message.notifications[0])
+        elif message.error is not None:
+            self.answer.set_exception(error_of(message.error.code, message.error.text))
 
     def broadcast(self, frame: Frame) -> None:
         self.send(frame.message)

@@ -18,7 +18,7 @@ from roskva.model import Key
 from roskva.server.access.base import Authority, Verdict
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 
-_MAX_ASKING: Final = 1000
+MAX_ASKING: Final = 1000
 """Notifications that are kept back."""
 
 
@@ -72,7 +72,7 @@ class Guard:
             if key in verdict.denied:
                 self._step(Withdrawn(session.conn, key))
             return key not in verdict.denied and key not in verdict.undecided
-        if self._asking >= _MAX_ASKING:
+        if self._asking >= MAX_ASKING:
             verdict.close()
         else:
             self._asking += 1

@@ -176,6 +176,7 @@ class Node:
         front.ports = [self._port(number, front) for number in range(shards)]
         tasks = [self._tasks.create_task(port.run()) for port in front.ports]
         tasks.append(self._tasks.create_task(self._access.run()))
+        tasks.append(self._tasks.create_task(front.pressure.run()))
         self.answers.serve(front)
         inside = Inside(
             self.role, lambda: self._config, self._data.path, self.answers, listeners.ports

@@ -18,7 +18,9 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def counters(front: NodeFront | None, shards: Sequence[Shard]) -> dict[str, int]:
-    found: dict[str, int] = dict(front.core.counters) if front is not None else {}
+    found: dict[str, int] = {}
+    if front is not None:
+        found = {**front.core.counters, **front.counters}
     for shard in shards:
         for counted in (shard.matcher.counters, shard.rows.counters):
             for counter, value in counted.items():
@@ -34,6 +36,8 @@ def process_status(name: str, front: NodeFront | None, shards: Sequence[Shard]) 
         "rss_bytes": resident_bytes(),
         "cpu_seconds": round(time.process_time(), 3),
         "sessions": front.sessions() if front is not None else {},
+        "shedding": front is not None and front.pressure.shedding,
+        "longest_lag_ms": round(1000 * front.pressure.longest_lag_s) if front is not None else 0,
         "counters": counters(front, shards),
         "shards": [_shard_status(shard, name) for shard in shards],
     }

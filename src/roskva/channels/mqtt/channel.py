@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from roskva.channels.addresses import Addresses
 from roskva.channels.base import Front
 from roskva.channels.mqtt.connection import MqttConnection
 from roskva.channels.mqtt.delivery import Notices
@@ -27,8 +28,9 @@ log = logging.getLogger(__name__)
 class MqttChannel:
     """A factory of connections: what `create_server` is given."""
 
-    def __init__(self, front: Front, limits: MqttLimits) -> None:
+    def __init__(self, front: Front, addresses: Addresses, limits: MqttLimits) -> None:
         self.front = front
+        self.addresses = addresses
         self.limits = limits
         notices = Notices()
         self.encode_v3 = notices.v3
@@ -117,6 +119,10 @@ class MqttChannel:
     # client that comes back there does not stop its will.
 
     def will_later(self, client: bytes, seconds: float, publish: Callable[[], None]) -> None:
+        if len(self._wills) >= self.limits.max_wills and client not in self._wills:
+            self.counters["early_wills"] += 1
+            publish()  # rather early than never
+            return
         self._wills[client] = (self._turn_in(seconds), publish)
 
     def client_is_back(self, client: bytes, resumed: bool) -> None:
@@ -135,5 +141,5 @@ class MqttChannel:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def mqtt_factory(front: Front, limits: MqttLimits) -> MqttChannel:
-    return MqttChannel(front, limits)
+def mqtt_factory(front: Front, addresses: Addresses, limits: MqttLimits) -> MqttChannel:
+    return MqttChannel(front, addresses, limits)

@@ -38,7 +38,7 @@ from roskva.channels.mqtt.publishing import Publishing
 from roskva.channels.mqtt.requests import Requests
 from roskva.channels.peers import certificate_name
 from roskva.core.effects import Attached, Closed
-from roskva.errors import Fenced, Overloaded, TokenRejected, Unavailable
+from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
 from roskva.model import MAX_SOURCE_BYTES, NOBODY, Principal
 from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage, Sync
 
@@ -50,10 +50,11 @@ _SIGN_OF_LIFE_S: Final = 600.0
 
 _PUBACK: Final = codes.PUBACK << 4
 
-_CLOSING: Final = {
+CLOSING: Final = {
     None: Reason.KEEP_ALIVE_TIMEOUT,
     Fenced.code: Reason.SESSION_TAKEN_OVER,
     TokenRejected.code: Reason.NOT_AUTHORISED,
+    LimitExceeded.code: Reason.QUOTA_EXCEEDED,
     Overloaded.code: Reason.SERVER_BUSY,
     Unavailable.code: Reason.SERVER_UNAVAILABLE,
 }
@@ -69,7 +70,7 @@ class Phase(Enum):
 
 class MqttConnection(Delivery, asyncio.Protocol):
     __slots__ = (
-        *("_connect", "_decoder", "_error", "_heard_in", "_held", "_number", "_phase"),
+        *("_address", "_connect", "_decoder", "_error", "_heard_in", "_held", "_number", "_phase"),
         *("_publishing", "_quick", "_requests", "_row", "_session", "_taking", "_terms"),
         *("_will", "limits", "mqtt", "principal", "transport", "version", "visited_in"),
     )
@@ -84,6 +85,8 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self.transport = cast(asyncio.Transport, None)
         self.version = V3
         self.visited_in = 0
+        self._address: str | None = None
+        """That it is counted by."""
         self._phase = Phase.GREETING
         self._decoder = Decoder(self.limits.max_packet_bytes)
         self._connect: Connect | None = None
@@ -110,7 +113,8 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
         self.mqtt.visit_later(self, self.limits.handshake_timeout_s)
-        if self.mqtt.front.full:
+        self._address = self.mqtt.addresses.enter(transport)
+        if self.mqtt.front.full or self._address is None:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -145,6 +149,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self.mqtt.take_pubacks()
         self._end()
         self.mqtt.forget(self)
+        self.mqtt.addresses.leave(self._address)
         if self._row:
             self.front.step(Closed(self))
             self._leave_will()
@@ -192,7 +197,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
             self._settled(status.object, status.registered)
 
     def close(self) -> None:
-        reason = _CLOSING.get(self._error, Reason.UNSPECIFIED)
+        reason = CLOSING.get(self._error, Reason.UNSPECIFIED)
         if reason is Reason.SERVER_UNAVAILABLE and self._phase is Phase.OPEN:
             reason, self._will = Reason.SERVER_SHUTTING_DOWN, None
         if reason is Reason.SESSION_TAKEN_OVER and self._will is not None and self._will.delay:

@@ -132,7 +132,7 @@ def _refusal(error: RoskvaError, connect: Connect) -> Reason:
         return Reason.SERVER_BUSY
     if isinstance(error, Unavailable):
         return Reason.SERVER_UNAVAILABLE
-    return reason_of(error)
+    return reason_of(type(error))
 
 
 def row_id(principal: Principal, client: str) -> bytes:

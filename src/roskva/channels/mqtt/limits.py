@@ -23,6 +23,8 @@ class MqttLimits(msgspec.Struct, frozen=True):
     max_requests: int = 100
     """SUBSCRIBEs and UNSUBSCRIBEs of one client that are not confirmed yet."""
     max_unread_bytes: int = MAX_UNREAD_BYTES
+    max_wills: int = 1000
+    """Wills that wait; what comes beyond that is published at once."""
     max_keep_alive_s: int = 1800
     """What MQTT 5 clients are told to use if they ask for more, or for none."""
     handshake_timeout_s: float = 10.0

@@ -51,9 +51,9 @@ _REASONS: Final[tuple[tuple[type[RoskvaError], Reason], ...]] = (
 )
 
 
-def reason_of(error: RoskvaError) -> Reason:
+def reason_of(error: type[RoskvaError]) -> Reason:
     for kind, reason in _REASONS:
-        if isinstance(error, kind):
+        if issubclass(error, kind):
             return reason
     return Reason.IMPLEMENTATION_SPECIFIC
 
@@ -160,7 +160,7 @@ class Publishing:
         conn, id = self._conn, received.id
         reason, text = Reason.SUCCESS, ""
         if isinstance(result, RoskvaError):
-            reason, text = reason_of(result), conn.explain(str(result))
+            reason, text = reason_of(type(result)), conn.explain(str(result))
             self._count(result)
             if conn.version != V5 and received.qos and result.retriable:
                 # It cannot be said, but must not be taken for done: the client comes back with it.

@@ -27,7 +27,7 @@ _AT_ONCE: Final = 32
 _NAMES: Final = 1000
 """In one question."""
 _MAX_BYTES: Final = 1 << 20
-_REMEMBERED: Final = 100_000
+MAX_REMEMBERED: Final = 100_000
 _FAILURES: Final = 5
 _BREAK_S: Final = 5.0
 
@@ -104,7 +104,7 @@ class Hook:
     def _remember(self, principal: Principal, keys: Collection[Key]) -> None:
         if not self.settings.cache_s:
             return
-        if len(self._allowed) + len(keys) > _REMEMBERED:
+        if len(self._allowed) + len(keys) > MAX_REMEMBERED:
             self._allowed.clear()
         until = time.monotonic() + self.settings.cache_s
         for key in keys:

@@ -17,7 +17,7 @@ from roskva.wire.messages import MAX_CREDENTIAL_CHARS
 _LEEWAY_S: Final = 5
 """Clocks differ."""
 _MAX_PRINCIPAL_BYTES: Final = 255
-_REMEMBERED: Final = 4096
+MAX_REMEMBERED: Final = 4096
 
 _BROKEN: Final = (
     *(jwt.PyJWTError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError),
@@ -80,7 +80,7 @@ class JwtVerifier:
         key = self._key_of(token)
         claims = self._claims(token, key)
         principal = Principal(_subject(claims), self.app, _issued_at(claims))
-        if len(self._verified) >= _REMEMBERED:
+        if len(self._verified) >= MAX_REMEMBERED:
             self._verified.clear()
         self._verified[token] = _Verified(principal, float(claims["exp"]))
         return principal
