@@ -108,8 +108,9 @@ class Delivery(Connection):
     """
 
     __slots__ = (
-        *("_alone", "_awaited", "_congested", "_encode", "_full", "_ids", "_max_packet"),
-        *("_receive_maximum", "_resumed", "_room", "_since", "_told", "_write", "front", "granted"),
+        *("_alone", "_awaited", "_congested", "_encode", "_full", "_ids", "_looks_up"),
+        *("_max_packet", "_receive_maximum", "_resumed", "_room", "_since", "_told", "_write"),
+        *("front", "granted"),
     )
     front: Front
 
@@ -118,7 +119,7 @@ class Delivery(Connection):
         self._alone: Notice | None = None
         """The only one in flight."""
         self._ids: PacketIds | None = None
-        """What is in flight, where that was ever more than one."""
+        """What is in flight, where that is more than one."""
         self._room = 0
         """The size of a packet that may go out as the only one in flight; 0: none may."""
         self.granted: dict[Key, int] = {}
@@ -128,8 +129,11 @@ class Delivery(Connection):
         """The last that was sent under QoS 0."""
         self._awaited: dict[Key, bool] = {}
         """Subscriptions to be answered with the current version, or without sending it."""
-        self._max_packet = 0
-        self._full = False
+        self._receive_maximum = self._max_packet = 0
+        self._resumed = self._full = False
+        self._looks_up = False
+        """A topic has QoS 0, or was given up: so topics are looked up, and the short way, on which
+        none is, stays closed."""
         self._congested = False
         self._since: int | None = None
         """The first step that the core was told this connection was left out of."""
@@ -143,8 +147,10 @@ class Delivery(Connection):
     ) -> None:
         self._write = write
         self._receive_maximum = receive_maximum
-        self._max_packet = self._room = max_packet
+        self._max_packet = max_packet
         self._resumed = resumed
+        if resumed:
+            self._reopen()
 
     def _stop(self) -> None:
         self._max_packet = self._room = 0
@@ -153,6 +159,11 @@ class Delivery(Connection):
 
     def subscribed(self, key: Key, qos: int, send_current: bool) -> None:
         self.granted[key] = min(qos, _AT_LEAST_ONCE)
+        if qos == _AT_MOST_ONCE:
+            self._looks_up = True
+            self._in_flight()
+        elif self._alone is None:
+            self._reopen()
         self._awaited[key] = send_current
         self._told.pop(key, None)
 
@@ -169,6 +180,8 @@ class Delivery(Connection):
 
     def unsubscribed(self, key: Key) -> bool:
         """Whether it was subscribed, for all we know."""
+        self._looks_up = True
+        self._in_flight()
         self._told.pop(key, None)
         return self.granted.pop(key, None) is not None or self._resumed
 
@@ -185,7 +198,7 @@ class Delivery(Connection):
     def broadcast(self, frame: Frame) -> None:
         notices = frame.encoded.get(self._encode) or frame.encode(self._encode)
         notice: Notice = notices[0]
-        if notice.size <= self._room and self.granted.get(notice.key) == _AT_LEAST_ONCE:
+        if notice.size <= self._room:
             self._alone, self._room = notice, 0
             frame.writes.append(self._write)
             frame.packets.append(notice.shared)
@@ -275,8 +288,9 @@ class Delivery(Connection):
 
     def _reopen(self) -> None:
         """The short way, if nothing is in its way."""
-        if self._alone is None and not (self._ids and self._ids.in_flight) and not self._congested:
-            self._room = self._max_packet
+        if self._ids is None or not self._ids.in_flight:
+            self._ids = None
+            self._room = 0 if self._congested or self._looks_up else self._max_packet
 
     # Lagging.
 
@@ -296,14 +310,16 @@ class Delivery(Connection):
     def pause_writing(self) -> None:
         """The socket does not drain; what was written still goes out."""
         self._congested = True
-        self._in_flight()
-        if self._max_packet and not self._full:
-            self.front.step(Lagging(self))
+        if self._max_packet:
+            self._in_flight()
+            if not self._full:
+                self.front.step(Lagging(self))
 
     def resume_writing(self) -> None:
         self._congested = False
-        self._reopen()
         if self._max_packet:
+            self._in_flight()
+            self._reopen()
             self._say_drained()
 
     def _say_drained(self) -> None:
