@@ -23,7 +23,7 @@ from typing import Final, Literal
 import msgspec
 
 from benchmarks.result import Result
-from benchmarks.serving import encrypted
+from benchmarks.serving import authorised, encrypted
 from benchmarks.serving.generator import Generator, Load, Protocol
 from benchmarks.serving.servers import Server, mosquitto, mosquitto_path, roskva
 
@@ -41,6 +41,7 @@ PEER: Final = "Mosquitto"
 OURS: Final = "Roskva"
 ONE: Final = "one process"
 _PLAIN: Final = "without TLS"
+_NO_KEYS: Final = "without keys"
 
 Start = Callable[[Path, set[int]], AbstractContextManager[Server]]
 
@@ -59,6 +60,7 @@ def run() -> list[Result]:
         results += memory(generator, directory, server_cores)
         results += registrars(generator, directory)
         results += tls(directory, server_cores, generator_cores)
+        results += keys(directory, server_cores, generator_cores)
     return results
 
 
@@ -245,3 +247,33 @@ def tls(directory: Path, cores: set[int], client_cores: set[int]) -> list[Result
         runs=runs,
     )
     return [found, *ratio(found, _PLAIN, better="lower")]
+
+
+def keys(directory: Path, cores: set[int], client_cores: set[int]) -> list[Result]:
+    """Deliveries to clients that were authorised when they registered, and that are again each
+    time, against a node on which nobody is asked."""
+    made = authorised.Keys(_new(directory))
+    with (
+        roskva(_new(directory), cores) as open_to_all,
+        roskva(_new(directory), cores, *made.flags(at_notify=False)) as keyed,
+        roskva(_new(directory), cores, *made.flags(at_notify=True)) as asking,
+    ):
+        run = partial(encrypted.measure, ca=None, seconds=SECONDS, cores=client_cores)
+        costs = [
+            (run(open_to_all), *(run(each, connect=made.connect()) for each in (keyed, asking)))
+            for _ in range(REPETITIONS)
+        ]
+    results: list[Result] = []
+    for i, name in ((1, "with keys"), (2, "with keys, asked again at each notification")):
+        runs = {OURS: [c[i].cpu_us for c in costs], _NO_KEYS: [c[0].cpu_us for c in costs]}
+        rates = [f"{statistics.median(c[j].per_s for c in costs):,.0f}/s" for j in (i, 0)]
+        found = Result(
+            f"MQTT {name}, server CPU each, {encrypted.SUBSCRIBERS} subscribers",
+            statistics.median(runs[OURS]),
+            "µs",
+            note=f"{rates[0]}, without {rates[1]}",
+            peers={_NO_KEYS: statistics.median(runs[_NO_KEYS])},
+            runs=runs,
+        )
+        results += [found, *ratio(found, _NO_KEYS, better="lower")]
+    return results

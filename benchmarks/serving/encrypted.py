@@ -22,7 +22,7 @@ from roskva.cli.certs import make
 
 SUBSCRIBERS: Final = 300
 _TOPIC: Final = b"bench/object"
-_CONNECT: Final = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
+CONNECT: Final = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
 _CONNACK, _PUBLISH, _SUBACK = 0x20, 0x30, 0x90
 
 
@@ -42,10 +42,16 @@ def certificates(directory: Path) -> list[str]:
     return ["--config", str(settings)]
 
 
-def measure(server: Server, ca: Path | None, seconds: float, cores: set[int]) -> Cost:
+def measure(
+    server: Server,
+    ca: Path | None,
+    seconds: float,
+    cores: set[int],
+    connect: bytes = CONNECT,
+) -> Cost:
     context = None if ca is None else ssl.create_default_context(cafile=ca)
     with _on(cores), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_measure(server, context, seconds))
+        return runner.run(_measure(server, context, seconds, connect))
 
 
 @contextmanager
@@ -58,7 +64,9 @@ def _on(cores: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-async def _measure(server: Server, context: ssl.SSLContext | None, seconds: float) -> Cost:
+async def _measure(
+    server: Server, context: ssl.SSLContext | None, seconds: float, connect: bytes
+) -> Cost:
     loop = asyncio.get_running_loop()
     round_over = asyncio.Event()
     left = 0
@@ -69,7 +77,7 @@ async def _measure(server: Server, context: ssl.SSLContext | None, seconds: floa
         if left == 0:
             round_over.set()
 
-    subscribers = [_Subscriber(took) for _ in range(SUBSCRIBERS)]
+    subscribers = [_Subscriber(connect, took) for _ in range(SUBSCRIBERS)]
     for subscriber in subscribers:
         where = ("127.0.0.1", server.mqtt_port)
         await loop.create_connection(lambda each=subscriber: each, *where, ssl=context)
@@ -99,14 +107,15 @@ async def _measure(server: Server, context: ssl.SSLContext | None, seconds: floa
 
 
 class _Subscriber(asyncio.Protocol):
-    def __init__(self, took: Callable[[], None]) -> None:
+    def __init__(self, connect: bytes, took: Callable[[], None]) -> None:
         self.subscribed = asyncio.Event()
+        self._connect = connect
         self._took = took
         self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.write(_CONNECT)
+        self.transport.write(self._connect)
 
     def data_received(self, data: bytes) -> None:
         data = self._unread + data
