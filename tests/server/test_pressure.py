@@ -6,10 +6,10 @@ import time
 import pytest
 
 from roskva.config import LimitsConfig
+from roskva.server.measuring import LOOK_S, measure_lag
 from roskva.server.pressure import (
     BAD_IN_A_ROW,
     GOOD_IN_A_ROW,
-    INTERVAL_S,
     Memory,
     Pressure,
     measured_memory,
@@ -77,9 +77,9 @@ def test_the_memory_of_this_machine_is_known() -> None:
 def test_a_loop_that_is_held_up_is_noticed() -> None:
     async def scenario() -> list[bool]:
         found, changes = pressure(max_lag_ms=50)
-        measuring = asyncio.create_task(found.run())
+        measuring = asyncio.create_task(measure_lag(found.late_by))
         for _ in range(10 * BAD_IN_A_ROW):
-            time.sleep(INTERVAL_S + 0.1)  # noqa: ASYNC251  # on purpose: nothing else can run
+            time.sleep(LOOK_S + 0.1)  # noqa: ASYNC251  # on purpose: nothing else can run
             await asyncio.sleep(0)
             if changes:
                 break

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from roskva.core.sums import SUMS
@@ -12,7 +12,7 @@ from roskva.server.front import NodeFront
 from roskva.server.shard import Shard
 from roskva.server.status import resident_bytes
 
-_LOOK_S: Final = 0.25
+LOOK_S: Final = 0.1
 _OF_REGISTRAR: Final = {
     "broadcasts": "broadcasts",
     "acks": "acks",
@@ -29,13 +29,13 @@ _OF_REGISTRAR: Final = {
 }
 
 
-async def measure_lag(times: Times) -> None:
-    """Until cancelled: how late the loop is."""
+async def measure_lag(tell: Callable[[float], None]) -> None:
+    """Until cancelled: by how many seconds the loop is late."""
     loop = asyncio.get_running_loop()
     while True:
-        due = loop.time() + _LOOK_S
-        await asyncio.sleep(_LOOK_S)
-        times.observe(max(0.0, loop.time() - due))
+        due = loop.time() + LOOK_S
+        await asyncio.sleep(LOOK_S)
+        tell(max(0.0, loop.time() - due))
 
 
 def of_process(

@@ -115,7 +115,7 @@ class Node:
                     running.append(tasks.create_task(keep_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
                 running.append(tasks.create_task(self.answers.rates.run()))
-                running.append(tasks.create_task(measure_lag(self.answers.lag)))
+                running.append(tasks.create_task(measure_lag(self._late_by)))
                 started()
                 await self._until(stop)
                 await self._stop_serving()
@@ -132,6 +132,11 @@ class Node:
         stopping.cancel()
         if self._broken.done():
             self._broken.result()
+
+    def _late_by(self, seconds: float) -> None:
+        self.answers.lag.observe(seconds)
+        if self._front is not None:
+            self._front.pressure.late_by(seconds)
 
     def _break(self, error: Exception) -> None:
         if not self._broken.done():
@@ -176,7 +181,6 @@ class Node:
         front.ports = [self._port(number, front) for number in range(shards)]
         tasks = [self._tasks.create_task(port.run()) for port in front.ports]
         tasks.append(self._tasks.create_task(self._access.run()))
-        tasks.append(self._tasks.create_task(front.pressure.run()))
         self.answers.serve(front)
         inside = Inside(
             self.role, lambda: self._config, self._data.path, self.answers, listeners.ports

@@ -6,7 +6,6 @@ be an accident (a process that was stopped, a collection): it has to be so sever
 and then better for longer, before anything changes.
 """
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from roskva.config import LimitsConfig
 
 _log = logging.getLogger(__name__)
 
-INTERVAL_S: Final = 0.1
 BAD_IN_A_ROW: Final = 5
 GOOD_IN_A_ROW: Final = 20
 _BETTER: Final = 0.5
@@ -51,16 +49,12 @@ class Pressure:
         self._short = False
         self._bad = 0
         self._good = 0
+        self._turn = 0
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        loop, turn = asyncio.get_running_loop(), 0
-        while True:
-            due = loop.time() + INTERVAL_S
-            await asyncio.sleep(INTERVAL_S)
-            turn += 1
-            memory = measured_memory() if turn % _MEMORY_EVERY == 0 else None
-            self.measured(loop.time() - due, memory)
+    def late_by(self, lag_s: float) -> None:
+        """The loop, as measured every so often (`measuring.py`)."""
+        self._turn += 1
+        self.measured(lag_s, measured_memory() if self._turn % _MEMORY_EVERY == 0 else None)
 
     def measured(self, lag_s: float, memory: Memory | None = None) -> None:
         self.longest_lag_s = max(self.longest_lag_s, lag_s)
