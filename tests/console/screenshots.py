@@ -14,6 +14,7 @@ from tests.console.traffic import PENDING, Scene, traffic
 from tests.serving.nodes import ROSKVA, Node, await_that
 
 IMAGES: Final = Path("docs/images")
+SPARK_S: Final = 300.0
 _SETTINGS: Final = """
 [node]
 trace_one_in = 2
@@ -25,8 +26,9 @@ format = "json"
 path = "{rows}"
 columns = "app STRING, name STRING, version BIGINT"
 """
-_ROWS: Final = """{"app": "shop", "name": "offer/1", "version": 1}
-{"app": "Shop!", "name": "offer/2", "version": 1}
+_GOOD_ROWS: Final = """{"app": "shop", "name": "offer/1", "version": 1}
+"""
+_BAD_ROWS: Final = """{"app": "Shop!", "name": "offer/2", "version": 1}
 {"app": "shop", "name": "offer/3", "version": -5}
 """
 
@@ -38,21 +40,23 @@ def make(images: Path) -> list[Path]:
         traffic(node) as scene,
         browser() as chromium,
     ):
+        await_that(lambda: _bridged(node), SPARK_S, lambda: str(node.status()["pipeline"]))
+        made = list(_pictures(chromium, node, images, {"now": ("/now", "text=Everything works")}))
+        (Path(scratch) / "rows" / "tuesday.json").write_text(_BAD_ROWS)
         _jobs(node)
-        return list(_pictures(chromium, node, scene, images))
+        return [*made, *_pictures(chromium, node, images, _pages(scene))]
 
 
 @contextmanager
 def _node(scratch: Path) -> Iterator[Node]:
     rows = scratch / "rows"
     rows.mkdir()
-    (rows / "monday.json").write_text(_ROWS)
+    (rows / "monday.json").write_text(_GOOD_ROWS)
     settings = scratch / "roskva.toml"
     settings.write_text(_SETTINGS.format(rows=rows))
     node = Node(scratch / "data", "--config", str(settings), pipeline=True)
     try:
         node.start()
-        await_that(lambda: _bridged(node), 120.0, lambda: str(node.status()["pipeline"]))
         yield node
     finally:
         node.end()
@@ -71,14 +75,19 @@ def _jobs(node: Node) -> None:
         assert done.returncode in (0, 1), done.stderr
 
 
-def _pictures(chromium: Browser, node: Node, scene: Scene, images: Path) -> Iterator[Path]:
-    pages = {
-        "now": ("/now", "text=Everything works"),
+def _pages(scene: Scene) -> dict[str, tuple[str, str]]:
+    """By name, where each is and when it is ready."""
+    return {
         "object": (f"/object/{PENDING}", "text=The furthest behind"),
         "client": (f"/client/{scene.away}", "text=when it returns"),
-        "pipeline": ("/pipeline", "text=bridge"),
+        "pipeline": ("/pipeline", ".card img[src]"),
         "try": ("/try/shop/price/apples", "text=The same, in your program"),
     }
+
+
+def _pictures(
+    chromium: Browser, node: Node, images: Path, pages: dict[str, tuple[str, str]]
+) -> Iterator[Path]:
     looks: dict[str, dict[str, Any]] = {
         "": {"viewport": DESKTOP, "color_scheme": "light"},
         "-dark": {"viewport": DESKTOP, "color_scheme": "dark"},

@@ -138,6 +138,15 @@ def test_a_matcher_is_killed_and_the_page_says_so_and_recovers(page: Page, node:
     expect(picture.get_by_text("state-1 down")).to_have_count(0)
 
 
+def test_a_node_that_does_not_answer_is_said_to_be_so_until_it_does(page: Page) -> None:
+    expect(page.locator(".sentence")).to_contain_text("Everything works")
+    page.context.set_offline(True)
+    expect(page.get_by_text("The node does not answer. Trying again…")).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_text("The node does not answer. Trying again…")).to_be_hidden()
+    _forgive(page)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_fits_a_phone(chromium: Browser, node: Node, scene: Scene, scheme: Any) -> None:
     about = {"object": f"/{PENDING}", "client": f"/{scene.away}", "try": "/shop/price/figs"}
@@ -210,7 +219,7 @@ def test_its_policy_lets_nothing_in_or_out(node: Node) -> None:
 def _forgive(page: Page) -> None:
     """The browser itself notes every answer that is a refusal; here one was asked for."""
     refused: list[str] = page.wrong  # type: ignore[attr-defined]
-    refused[:] = [text for text in refused if "the server responded with a status of 4" not in text]
+    refused[:] = [text for text in refused if "Failed to load resource" not in text]
 
 
 @pytest.mark.verify

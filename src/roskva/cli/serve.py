@@ -169,7 +169,7 @@ def _started(
     if ports.mqtt is not None:
         said += f", and MQTT at {address}:{ports.mqtt}"
     if ports.admin is not None:
-        said += f". Its status is at {scheme}://{in_url(settings.admin.host)}:{ports.admin}"
+        said += f". Its console is at {scheme}://{in_url(settings.admin.host)}:{ports.admin}"
     typer.echo(f"{said}. Ctrl-C stops it.")
 
 

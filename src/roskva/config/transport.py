@@ -52,8 +52,9 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdminConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may see what the node says of itself (`/v1/status`). Without port and key, that is
-    everybody on a node on loopback without keys, and otherwise nobody."""
+    """Who may see what the node says of itself: `/v1/status`, and the console with the API behind
+    it. Without port and key, that is everybody on a node on loopback without keys, and otherwise
+    nobody."""
 
     port: Annotated[
         Port | None,

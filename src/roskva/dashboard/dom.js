@@ -15,12 +15,18 @@ function fill(element, attributes, children) {
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Put `make()` into `place`, unless what it is made of is what it was, or somebody is in there. */
+/** Put `make()` into `place`, unless what it is made of is what it was, or somebody is at a link in there. */
 export function put(place, facts, make) {
   const made = JSON.stringify(facts);
-  if (place.madeOf === made || (place.madeOf !== undefined && place.contains(document.activeElement))) return;
+  if (place.madeOf === made) return;
+  const at = place.contains(document.activeElement) ? document.activeElement : null;
+  if (at && !at.matches(".scroll")) return;
+  const scrolled = place.querySelector(".scroll")?.scrollLeft ?? 0;
   place.madeOf = made;
   place.replaceChildren(...[make()].flat().filter(Boolean));
+  const region = place.querySelector(".scroll");
+  if (region) region.scrollLeft = scrolled;
+  if (at) region?.focus({ preventScroll: true });
 }
 
 /** Text that is read aloud when it changes, and only then. */

@@ -1,6 +1,6 @@
 // This tab as a client: the protocol in JSON over a WebSocket, as docs/protocol.md has it.
 
-import { get, publish } from "./api.js";
+import { get, inPath, publish } from "./api.js";
 import { h, ms, put, say } from "./dom.js";
 
 const SUBPROTOCOL = "roskva.v1.json";
@@ -20,6 +20,7 @@ export function tryPage(main, about) {
   let client = null;
   let last = null;
   let publishedAt = null;
+  let assigned = false;
 
   const form = h("form", { class: "ask", onsubmit: (event) => {
     event.preventDefault();
@@ -44,9 +45,10 @@ export function tryPage(main, about) {
   function start() {
     last = null;
     client = connect(object.value.trim(), credential.value, {
-      registered() {
+      async registered() {
         say(state, "Connected and registered. It stays so while this page is open.");
-        publishButton.disabled = false;
+        assigned = (await get(`objects/${inPath(object.value.trim())}`)).assigned;
+        publishButton.disabled = client === null;
       },
       told(name, version, payload) {
         last = version;
@@ -77,7 +79,7 @@ export function tryPage(main, about) {
   async function send() {
     publishedAt = performance.now();
     try {
-      const version = await publish(object.value.trim(), settings.assigned ? null : String(BigInt(last ?? "0") + 1n));
+      const version = await publish(object.value.trim(), assigned ? null : String(BigInt(last ?? "0") + 1n));
       write(`Published version ${version}: it is in the feed.`);
     } catch (error) {
       publishedAt = null;
