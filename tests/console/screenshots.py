@@ -100,7 +100,7 @@ def _pictures(
                 page.wait_for_selector(sign)
                 if name == "try":
                     _subscribe(page)
-                page.wait_for_timeout(5000 if name == "now" else 500)  # for some history
+                page.wait_for_timeout(15_000 if name == "now" else 500)  # for some history
                 file = images / f"console-{name}{look}.png"
                 page.screenshot(path=file, full_page=True)
                 yield file

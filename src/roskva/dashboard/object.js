@@ -65,7 +65,7 @@ function overview(found) {
       h("div", {}, h("h2", {}, "Who is online"), found.sessions
         ? [bar, h("ul", { class: "legend" }, key("k1", `${number(found.fresh)} fresh`), key("k3", `${number(found.pending - found.slow)} pending`), key("kbad", `${number(found.slow)} slow`))]
         : h("p", { class: "empty" }, "No session is registered for it."),
-        h("h2", { class: "gap" }, "With those who are away"), audit(found))),
+        h("h2", { class: "gap" }, "All clients, online or not"), audit(found))),
   ];
 }
 
@@ -74,7 +74,7 @@ function audit(found) {
     return h("p", { class: "empty" }, "Nobody has counted yet. ", h("code", {}, "roskva job audit"), " looks at every client, online or not.");
   const counted = Object.entries(found.audit.states).filter(([, count]) => count);
   return h("p", { class: "empty" }, counted.length
-    ? `${counted.map(([word, count]) => `${number(count)} ${word}`).join(", ")}, as the last audit found ${ago(found.audit.at)}.`
+    ? `${counted.map(([word, count]) => `${number(count)} ${word}`).join(", ")}: the last audit, ${ago(found.audit.at)}.`
     : `The last audit, ${ago(found.audit.at)}, found nobody registered for it.`);
 }
 

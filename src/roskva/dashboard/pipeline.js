@@ -1,7 +1,7 @@
 // The pipeline on Spark: its batches, what it could not publish, and what jobs have found.
 
 import { get, picture } from "./api.js";
-import { ago, facts, h, ms, number, put, s, say, size, span, state as badge, table } from "./dom.js";
+import { ago, facts, h, many, ms, number, put, s, say, size, span, state as badge, table } from "./dom.js";
 
 const SHOWN = 40;
 
@@ -22,7 +22,7 @@ export function pipelinePage(main) {
       sentence.className = `sentence ${found.pipeline.state === "failed" ? "bad" : ""}`;
       say(sentence, found.sentence);
       put(parts, found.pipeline, () => partTable(found.pipeline));
-      put(batches, [found.batches, found.pipeline.state], () => chart(found.batches, found.pipeline.state));
+      put(batches, [found.batches, found.pipeline.state], () => charts(found.batches, found.pipeline.state));
       put(letters, found.dead_letters, () => dead(found.dead_letters));
       put(jobs, found.jobs, () => cards(found.jobs));
     },
@@ -37,7 +37,7 @@ function partTable(pipeline) {
     table("Parts of the pipeline", [["part"], ["state", false, true], ["batches", true], ["last took", true], ["behind", true], ["delivered", true], ["published", true], ["dead letters", true], ["gaps"]], pipeline.parts.map((part) => [
       part.name, part.last_error && part.state === "failed" ? h("span", {}, badge("failed"), " ", part.last_error) : badge(part.state),
       number(part.batches), part.batch_ms === null ? "–" : ms(part.batch_ms),
-      part.lag_updates === null ? "–" : part.lag_updates ? `${number(part.lag_updates)}, ${span(part.lag_seconds ?? 0)}` : "nothing",
+      part.lag_updates === null ? "–" : part.lag_updates ? many(part.lag_updates, "update") + (part.lag_seconds >= 1 ? `, ${span(part.lag_seconds)}` : "") : "nothing",
       or(part.delivered), or(part.published), or(part.dead_letters),
       part.gaps.length ? `closing shard ${part.gaps.join(", ")}` : `${number(part.gaps_closed)} closed`,
     ])),
@@ -45,29 +45,34 @@ function partTable(pipeline) {
   ];
 }
 
-function chart(batches, state) {
+function charts(batches, state) {
   if (!batches.length)
     return h("p", { class: "empty" }, state === "off" ? "None run while the pipeline is off." : "No batch has run since the pipeline started.");
-  const shown = batches.slice(-SHOWN);
-  const stages = [...new Set(shown.flatMap((batch) => Object.keys(batch.stages_ms)))];
+  const stages = [...new Set(batches.flatMap((batch) => Object.keys(batch.stages_ms)))].sort();
+  const parts = [...new Set(batches.map((batch) => batch.part))];
+  return h("div", {},
+    parts.map((part) => chart(part, batches.filter((batch) => batch.part === part).slice(-SHOWN), stages)),
+    h("ul", { class: "legend" }, stages.map((stage, kind) => h("li", {}, s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { class: `k${(kind % 6) + 1}`, width: 10, height: 10, rx: 2 })), words(stage)))));
+}
+
+function chart(part, shown, stages) {
   const longest = Math.max(...shown.map((batch) => batch.total_ms), 1);
-  const [width, height, left] = [800, 150, 60];
-  const step = (width - left) / SHOWN;
-  const drawn = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height + 16}`, preserveAspectRatio: "none", role: "img", "aria-label": `The last ${shown.length} batches; the longest took ${ms(longest)}` });
-  for (const part of [0, 0.5, 1]) drawn.append(s("line", { class: "grid", x1: left, x2: width, y1: height - part * (height - 10), y2: height - part * (height - 10) }));
+  const [width, height] = [800, 120];
+  const step = width / SHOWN;
+  const drawn = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `The last ${shown.length} batches of ${part}; the longest took ${ms(longest)}` });
+  for (const line of [0.02, 0.5, 0.99]) drawn.append(s("line", { class: "grid", x1: 0, x2: width, y1: height * line, y2: height * line }));
   shown.forEach((batch, i) => {
     let y = height;
     stages.forEach((stage, kind) => {
-      const tall = ((batch.stages_ms[stage] ?? 0) * (height - 10)) / longest;
+      const tall = ((batch.stages_ms[stage] ?? 0) * height * 0.98) / longest;
       y -= tall;
-      drawn.append(s("rect", { class: `k${(kind % 6) + 1}`, x: left + i * step + 1, y, width: step - 3, height: tall },
-        s("title", {}, `${batch.part}, batch ${batch.batch}: ${batch.rows} rows in ${ms(batch.total_ms)}`)));
+      drawn.append(s("rect", { class: `k${(kind % 6) + 1}`, x: i * step + 1, y, width: step - 3, height: tall },
+        s("title", {}, `Batch ${batch.batch}: ${batch.rows} rows in ${ms(batch.total_ms)}`)));
     });
   });
   const last = shown.at(-1);
-  return h("div", {}, drawn,
-    h("ul", { class: "legend" }, stages.map((stage, kind) => h("li", {}, s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { class: `k${(kind % 6) + 1}`, width: 10, height: 10, rx: 2 })), words(stage)))),
-    h("p", { class: "soft small" }, `The longest of the last ${number(shown.length)} took ${ms(longest)}. The latest, ${ago(last.at)}, took ${ms(last.total_ms)} for ${number(last.rows)} rows.`));
+  return h("figure", {}, h("figcaption", {}, h("b", {}, part), h("span", { class: "soft small" },
+    ` The longest of the last ${number(shown.length)} took ${ms(longest)}; the latest, ${ago(last.at)}, took ${ms(last.total_ms)} for ${number(last.rows)} rows.`)), drawn);
 }
 
 const words = (stage) => stage.replace(/([A-Z])/g, " $1").toLowerCase();
@@ -82,11 +87,11 @@ function cards(jobs) {
     return h("p", { class: "empty" }, "No job has run on this data directory yet. ", h("code", {}, "roskva job audit"), " says who has not heard, ", h("code", {}, "roskva job latency"), " where the time goes.");
   return h("div", { class: "jobs" }, jobs.map((job) => h("article", { class: `card ${job.plots.length ? "wide" : ""}` },
     h("h3", {}, job.name), h("div", { class: "soft small" }, `${ago(job.at)}, in ${span(job.seconds)}`), facts(figures(job)),
-    job.plots.map((name) => {
+    h("div", { class: "plots" }, job.plots.map((name) => {
       const image = h("img", { alt: name.replace(/[-.]/g, " ").replace(" svg", ""), loading: "lazy" });
       picture(`jobs/${job.name}/${name}`).then((url) => { image.src = url; }, () => image.remove());
       return image;
-    }))));
+    })))));
 }
 
 /** The figures on top of a job's result; the rest is in its own words, on the terminal. */

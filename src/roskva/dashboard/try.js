@@ -146,17 +146,20 @@ function examples(object, settings) {
   const { origin, hostname } = location;
   const ws = origin.replace(/^http/, "ws");
   const shown = [
-    ["Python", `import asyncio, roskva
+    ["Python", `import asyncio
+import roskva
 
 async def main():
-    at = roskva.Client("${ws}", app="${app}", auto_ack=True)
-    async with at as client:
+    url = "${ws}"
+    client = roskva.Client(url, app="${app}", auto_ack=True)
+    async with client:
         await client.register("${name}")
         async for event in client:
             print(event)
 
 asyncio.run(main())`],
-    ["curl", `curl -N "${origin}/v1/events?object=${encodeURI(object)}"
+    ["curl", `curl -NG ${origin}/v1/events \\
+  -d object=${object}
 
 curl ${origin}/v1/publish --json \\
   '{"app": "${app}", "name": "${name}", "version": 1}'`],

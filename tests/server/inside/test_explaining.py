@@ -117,6 +117,8 @@ def test_objects() -> None:
     assert "Nothing was published" in object_(ObjectFacts(-1, 1))
     assert "catching up" in object_(ObjectFacts(7, 1, caught_up=False))
     assert "2 sessions will be compared then" in object_(None, sessions=2)
-    audited = object_(known, audit=ObjectAudit(NOW - 7200, {"pending": 4}), silent=["registrar-1"])
-    assert "The last audit, 2 h ago, found 4 clients" in audited
+    audited = object_(
+        known, audit=ObjectAudit(NOW - 7200, {"pending": 4, "fresh": 5}), silent=["registrar-1"]
+    )
+    assert "At the last audit, 2 h ago, 4 of 9 clients, online or not, had yet to" in audited
     assert "registrar-1 does not answer" in audited

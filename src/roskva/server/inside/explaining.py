@@ -186,11 +186,11 @@ def explain_object(at: ObjectSituation) -> str:
         said.append(_registered(at))
     if at.silent:
         said.append(f"{_names(at.silent)} does not answer: who is connected there is not counted.")
-    away = 0 if at.audit is None else at.audit.states.get("pending", 0)
-    if at.audit is not None and away:
+    if at.audit is not None and (total := sum(at.audit.states.values())):
+        behind = at.audit.states.get("pending", 0) + at.audit.states.get("stale", 0)
         said.append(
-            f"The last audit, {span(at.now - at.audit.at)} ago, found {_many(away, 'client')} "
-            "that will be told when they return."
+            f"At the last audit, {span(at.now - at.audit.at)} ago, {behind:,} of "
+            f"{_many(total, 'client')}, online or not, had yet to hear of it."
         )
     return " ".join(said)
 

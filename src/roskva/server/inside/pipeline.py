@@ -75,7 +75,7 @@ def _sentence(now: PipelineNow) -> str:
     bridge = next((part for part in now.parts if part.name == "bridge"), None)
     if bridge is None or not bridge.lag_updates:
         return "The pipeline is running, and the matchers have all that the feed has."
-    lag = f"{bridge.lag_updates:,} updates"
+    lag = f"{bridge.lag_updates:,} update{'s' * (bridge.lag_updates != 1)}"
     if bridge.lag_seconds and bridge.lag_seconds >= 1:
         lag += f", {span(bridge.lag_seconds)}"
     return f"The pipeline is running; the matchers are {lag} behind the feed."

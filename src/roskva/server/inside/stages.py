@@ -18,6 +18,8 @@ def stage_times(passed: Iterable[Passed]) -> list[StageTime]:
         seen[stage] = min(at_us, seen.get(stage, at_us))
     times: defaultdict[str, list[float]] = defaultdict(list)
     for seen in first.values():
+        if seen.get("bridged", 0) >= seen.get("matched", seen.get("bridged", 0) + 1):
+            del seen["bridged"]  # the bridge has brought what was there already
         stages = [stage for stage in STAGES if stage in seen]
         for before, stage in pairwise(stages):
             times[stage].append(max(0, seen[stage] - seen[before]) / 1000)
