@@ -102,7 +102,7 @@ def _pictures(
                     _subscribe(page)
                 page.wait_for_timeout(15_000 if name == "now" else 500)  # for some history
                 file = images / f"console-{name}{look}.png"
-                page.screenshot(path=file, full_page=True)
+                page.screenshot(path=file, full_page=file.name != "console-now.png")
                 yield file
 
 

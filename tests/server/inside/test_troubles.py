@@ -21,7 +21,7 @@ def test_nothing_is_wrong_with_a_node_that_works() -> None:
         "Everything works. All 10 registrations in 2 sessions are fresh."
     )
     assert sentence([], 0, Freshness()) == "Everything works. Nobody is connected."
-    assert "1 are being told" in sentence([], 1, Freshness(10, 9, 1))
+    assert "1 are told and not acked yet" in sentence([], 1, Freshness(10, 9, 1))
 
 
 def test_a_process_that_does_not_answer_is_named_with_what_it_means() -> None:

@@ -45,7 +45,7 @@ def sentence(found: Sequence[Trouble], sessions: int, freshness: Freshness) -> s
     if freshness.pending:
         return (
             f"Everything works. Of {freshness.registrations:,} registrations in {who}, "
-            f"{freshness.pending:,} are being told right now."
+            f"{freshness.pending:,} are told and not acked yet."
         )
     return f"Everything works. All {freshness.registrations:,} registrations in {who} are fresh."
 
