@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "watch": "watch",
     "status": "status",
     "explain": "explain",
+    "probe": "probe",
     "doctor": "doctor",
     "config": "config",
     "certs": "certs",

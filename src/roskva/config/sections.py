@@ -15,6 +15,7 @@ from msgspec import Meta
 from roskva.config.apps import AppConfig
 from roskva.config.kinds import Conflict, Port, check_networks, check_origins
 from roskva.config.transport import AdminConfig, TlsConfig
+from roskva.model import PROBE_APP, PROBE_SLOW_APP
 from roskva.wire.messages import MAX_FRAME_BYTES
 
 OFF: Final = "off"
@@ -354,6 +355,10 @@ class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = True
 
 
+_OF_PROBER: Final = {PROBE_APP: AppConfig(), PROBE_SLOW_APP: AppConfig(fast_path=False)}
+"""Whatever the defaults are."""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeConfig = NodeConfig()
     defaults: AppConfig = AppConfig()
@@ -380,7 +385,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                     )
 
     def app(self, name: str) -> AppConfig:
-        return self.apps.get(name, self.defaults)
+        return _OF_PROBER.get(name) or self.apps.get(name, self.defaults)
 
     def _app_sections(self) -> Iterator[tuple[str, AppConfig]]:
         yield "defaults", self.defaults
