@@ -70,7 +70,8 @@ def curve(found: Latency) -> Figure:
     _curve(axes, found.sent.curve, _COLOURS["sent"], "until sent", below=False)
     axes.set_xscale("log")
     _milliseconds(axes, [max(time, 1e-3) for time in (*found.sent.curve, *found.acked.curve)])
-    axes.set_ylim(0, 1.005)
+    axes.set_ylim(0, 1.08)  # with room for what is written above the highest marks
+    axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
     axes.set_xlabel("since it was published")
     axes.set_ylabel("deliveries that took at most so long")
@@ -87,7 +88,6 @@ def _curve(axes: Axes, curve: list[float], colour: str, label: str, *, below: bo
     axes.plot(times, shares, color=colour, linewidth=2.2, label=label)
     for share, name in _MARKED.items():
         time = times[round(share * steps)]
-        below = below or share > 0.95  # there is no room above
         axes.plot([time], [share], "o", color=colour, markersize=6)
         axes.annotate(
             f"{name}  {_time(time)}",
