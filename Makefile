@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server gcc:gcc
 
-.PHONY: help demo test check verify sim bench soak lock screenshots vectors clean
+.PHONY: help demo test check verify sim bench bench-full soak lock screenshots vectors clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,7 +13,7 @@ help:
 	@echo "make check    lint, format, types, import rules"
 	@echo "make verify   the long checks: mutants, exhaustive exploration, fuzzing, kill loops"
 	@echo "make sim      500 simulated clusters under faults"
-	@echo "make bench    costs of the hot paths"
+	@echo "make bench    measure it, beside papers and brokers (make bench-full: longer)"
 	@echo "make screenshots   renew the pictures of the console in docs/images"
 	@echo "make lock     renew requirements.lock;  make vectors   renew spec/vectors"
 
@@ -58,8 +59,14 @@ sim: $(STAMP)
 	$(BIN)/roskva sim --seeds 500
 
 bench: $(STAMP)
-	@tools/debian.sh mosquitto:mosquitto mosquitto_sub:mosquitto-clients gcc:gcc
-	$(BIN)/python -m benchmarks
+	@tools/debian.sh $(PEERS)
+	@tools/java.sh
+	$(BIN)/roskva bench --report docs/benchmarks
+
+bench-full: $(STAMP)
+	@tools/debian.sh $(PEERS)
+	@tools/java.sh
+	$(BIN)/roskva bench --full --report docs/benchmarks
 
 screenshots: $(STAMP)
 	@tools/debian.sh chromium:chromium

@@ -1,74 +1,124 @@
-"""`make bench`: every benchmark, a table for people and JSON for programs.
+"""`roskva bench`: measures, shows tables, and writes raw results and the report.
 
-python -m benchmarks [NAME …] [--json FILE]
+`python -m benchmarks` is the same.
 """
 
-import argparse
 import importlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
+from typing import Final
 
-import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
-from benchmarks.result import NotMeasured, Result
+from benchmarks import report
+from benchmarks.machine import machine, versions
+from benchmarks.record import Record
+from benchmarks.result import NotMeasured, Settings
+from benchmarks.serving.servers import tree
 
-BENCHMARKS = ("core", "feed", "store", "serving", "pipeline", "audit")
+BENCHMARKS: Final = {
+    "serving": "fan-out, latency and memory of a node, beside Mosquitto",
+    "core": "the protocol's machines alone",
+    "feed": "the log of updates",
+    "store": "the rows",
+    "pipeline": "Spark: the reliable path, and a pipeline with nothing to do",
+    "audit": "the audit of many clients",
+}
+"""Each is a module of this package; the report has them in this order."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
-    arguments = parser.parse_args()
-    unknown = set(arguments.names) - set(BENCHMARKS)
-    if unknown:
-        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-
+def measure(
+    names: Sequence[str],
+    *,
+    full: bool = False,
+    repetitions: int | None = None,
+    json: Path | None = None,
+    into: Path | None = None,
+) -> Record:
+    """`json`: where to write the raw results; `into`: the directory of the report."""
     console = Console()
-    results: dict[str, list[Result]] = {}
-    for name in arguments.names or BENCHMARKS:
-        try:
-            with console.status(f"measuring {name} …"):
-                results[name] = importlib.import_module(f"benchmarks.{name}").run()
-        except NotMeasured as missing:
-            console.print(f"[bold]{name}[/] is not measured: {missing}")
-        else:
-            console.print(table(name, results[name]))
-    if arguments.json:
-        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+    repetitions = repetitions or (5 if full else 3)
+    record = Record(datetime.now(UTC), machine(), versions(), full, repetitions)
+    with _no_process_left(), _bars() as bars:
+        all_of_them = bars.add_task("all", total=len(names), now="")
+        for name in names:
+
+            def progress(text: str, name: str = name) -> None:
+                bars.update(all_of_them, now=escape(f"{name}: {text}"))
+
+            progress("…")
+            began = time.monotonic()
+            try:
+                found = module(name).run(Settings(repetitions, full, progress))
+            except NotMeasured as missing:
+                record.left_out[name] = str(missing)
+                bars.console.print(f"[bold]{name}[/] is not measured: {missing}")
+            else:
+                record.results[name] = found
+                bars.console.print(report.table(name, found))
+            record.seconds[name] = time.monotonic() - began
+            bars.update(all_of_them, advance=1)
+    if json is not None:
+        record.save(json)
+    if into is not None:
+        record.save(into / "results.json")
+        write_report(record, into)
+        console.print(f"The report is in {into / 'README.md'}.")
+    return record
 
 
-def table(title: str, results: list[Result]) -> Table:
-    shown = Table(title=title, title_justify="left", title_style="bold")
-    shown.add_column("what")
-    shown.add_column("measured", justify="right")
-    peers = sorted({peer for result in results for peer in result.peers})
-    for peer in peers:
-        shown.add_column(peer, justify="right")
-    shown.add_column("target", justify="right")
-    shown.add_column("")
-    for result in results:
-        sign = "≤" if result.better == "lower" else "≥"
-        target = "" if result.target is None else f"{sign} {result.target:,g} {result.unit}"
-        verdict = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[result.met]
-        shown.add_row(
-            result.name + (f" [dim]({result.note})[/]" if result.note else ""),
-            _figure(result.value, result.unit),
-            *(
-                _figure(result.peers[peer], result.unit) if peer in result.peers else ""
-                for peer in peers
-            ),
-            target,
-            verdict,
-        )
-    return shown
+def write_report(record: Record, into: Path) -> None:
+    report.write(record, {name: module(name) for name in BENCHMARKS}, into)
 
 
-def _figure(value: float, unit: str) -> str:
-    digits = ",.0f" if value >= 1000 else ",.4g"
-    return f"{value:{digits}} {unit}"
+def module(name: str) -> ModuleType:
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+def _bars() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+@contextmanager
+def _no_process_left() -> Iterator[None]:
+    """Benchmarks stop what they start; this is for one that was interrupted while it did so."""
+    before = set(tree(os.getpid()))
+    try:
+        yield
+    finally:
+        for pid in set(tree(os.getpid())) - before:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
 
 
 if __name__ == "__main__":
+    from roskva.cli.main import main
+
+    sys.argv.insert(1, "bench")
     main()

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from benchmarks.population import plain_audit, write_population
-from benchmarks.result import NotMeasured, Result
+from benchmarks.result import NotMeasured, Result, Settings
 from roskva.pipeline.requirements import what_is_missing
 
 CLIENTS: Final = 1_000_000
@@ -30,7 +30,7 @@ MAX_GIB: Final = 24.0
 _ROSKVA: Final = str(Path(sys.prefix) / "bin/roskva")
 
 
-def run() -> list[Result]:
+def run(settings: Settings) -> list[Result]:
     missing = what_is_missing()
     if missing is not None:
         raise NotMeasured(missing)

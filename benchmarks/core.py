@@ -9,7 +9,7 @@ import time
 import tracemalloc
 from collections.abc import Iterable
 
-from benchmarks.result import Result
+from benchmarks.result import Result, Settings
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
     Apply,
@@ -197,7 +197,7 @@ def matching() -> list[Result]:
     return [Result("updates applied by a matcher", rate, "/s", 300_000, better="higher")]
 
 
-def run() -> list[Result]:
+def run(settings: Settings) -> list[Result]:
     gc.collect()
     gc.disable()
     try:

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 
-from benchmarks.result import Result
+from benchmarks.result import Result, Settings
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Marker
 from roskva.feed.commit import GroupCommit
@@ -22,7 +22,7 @@ ROWS_TO_READ = 2_000_000
 KEEP_ALL = LogConfig(retention=Retention(max_age_us=None))
 
 
-def run() -> list[Result]:
+def run(settings: Settings) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="roskva-bench-") as directory:
         sync_us = time_of_a_sync_us(directory)
         alone = asyncio.run(appended_per_s(f"{directory}/alone", publisher_of_batches, 1))

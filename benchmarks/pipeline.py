@@ -16,7 +16,7 @@ import msgspec
 
 from benchmarks import catching_up
 from benchmarks.pipeline_node import await_bridge, pipeline, serving
-from benchmarks.result import NotMeasured, Result
+from benchmarks.result import NotMeasured, Result, Settings
 from roskva.pipeline.requirements import what_is_missing
 
 _RATE: Final = 100.0
@@ -28,7 +28,7 @@ _MEASURED_S: Final = 30.0
 _IDLE_S: Final = 20.0
 
 
-def run() -> list[Result]:
+def run(settings: Settings) -> list[Result]:
     missing = what_is_missing()
     if missing is not None:
         raise NotMeasured(missing)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.result import Result
+from benchmarks.result import Result, Settings
 from roskva.store import rows
 from roskva.store.base import Put
 from roskva.store.rocksdb import RocksStore
@@ -20,7 +20,7 @@ WRITERS = 4
 PROBE_S = 0.0005
 
 
-def run() -> list[Result]:
+def run(settings: Settings) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="roskva-bench-") as directory:
         return [
             *asyncio.run(write_results(Path(directory) / "written")),

@@ -166,7 +166,7 @@ def make_targets() -> set[str]:
 
 
 def makes_in(text: str) -> set[str]:
-    calls = [re.match(r"make((?: [A-Z]+=\S+)*) ([a-z]+)", line.strip()) for line in code(text)]
+    calls = [re.match(r"make((?: [A-Z]+=\S+)*) ([a-z-]+)", line.strip()) for line in code(text)]
     return {call[2] for call in calls if call}
 
 

@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from benchmarks.result import Result
+from benchmarks.result import Result, Settings
 from benchmarks.serving import authorised, encrypted
 from benchmarks.serving.generator import Generator, Load, Protocol
 from benchmarks.serving.servers import Server, mosquitto, mosquitto_path, roskva
@@ -46,7 +46,7 @@ _NO_KEYS: Final = "without keys"
 Start = Callable[[Path, set[int]], AbstractContextManager[Server]]
 
 
-def run() -> list[Result]:
+def run(settings: Settings) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="roskva-bench-") as name:
         directory = Path(name)
         server_cores, generator_cores = _cores()

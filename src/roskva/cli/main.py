@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "pipeline": "pipeline",
     "sim": "sim",
     "job": "job",
+    "bench": "bench",
     "demo": "demo.command",
 }
 """And the file of each. A file has a function `register` that adds its commands."""

@@ -1,0 +1,100 @@
+"""`roskva bench`: how fast, and beside what. The benchmarks themselves come with the source."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+import roskva
+from roskva.cli.outcome import sentences
+from roskva.errors import BadInput
+
+SOURCE = Path(roskva.__file__).resolve().parents[2]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(bench)
+
+
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; without: all.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Say which there are.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The long version.")] = False,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, help="Of each measurement: 3, with --full 5.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write the raw results here.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="Write a page with tables and plots into DIRECTORY."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", exists=True, dir_okay=False, help="Measure nothing: report these results."
+        ),
+    ] = None,
+) -> None:
+    """Measure this machine's Roskva, beside what papers report and other servers do.
+
+    Servers are started on free ports, with data in temporary directories, and stopped again.
+
+    Exit codes: 0 measured; 2 bad usage, or there is no source; 130 interrupted.
+
+    Examples:
+
+        roskva bench --list
+
+        roskva bench serving
+
+        roskva bench --report docs/benchmarks
+
+        roskva bench coldnotify thialfi --full --repetitions 7 --json results.json
+
+        roskva bench --from results.json --report pages
+    """
+    with sentences():
+        benchmarks = _benchmarks()
+        known: dict[str, str] = benchmarks.BENCHMARKS
+        unknown = sorted(set(names or ()) - set(known))
+        if unknown:
+            raise BadInput(
+                f"No such benchmark: {', '.join(unknown)}. There are {', '.join(known)}."
+            )
+        if listed:
+            for name, text in known.items():
+                typer.echo(f"{name:12} {text}")
+        elif results is not None:
+            _report(benchmarks, results, report)
+        else:
+            benchmarks.measure(
+                names or list(known), full=full, repetitions=repetitions, json=json, into=report
+            )
+
+
+def _report(benchmarks: Any, results: Path, into: Path | None) -> None:
+    if into is None:
+        raise BadInput("--from needs --report DIRECTORY, where the page is to be written.")
+    try:
+        record = benchmarks.Record.load(results)
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"{results} has no results of a benchmark: {error}") from error
+    benchmarks.write_report(record, into)
+
+
+def _benchmarks() -> Any:
+    """The package in the source tree that this Roskva runs from."""
+    if not (SOURCE / "benchmarks/__main__.py").exists():
+        raise BadInput(
+            "The benchmarks come with Roskva's source, and this Roskva was installed without it: "
+            "clone the repository, and run `make bench` there."
+        )
+    sys.path.insert(0, str(SOURCE))
+    return importlib.import_module("benchmarks.__main__")

@@ -1,0 +1,95 @@
+"""`roskva bench`: what it finds, what it says; the measuring itself is not tested here."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.__main__ import BENCHMARKS, module
+from typer.testing import CliRunner
+
+from roskva.cli import bench
+from roskva.cli.main import application
+
+app = application(["bench"])
+
+
+def test_the_list_has_every_benchmark() -> None:
+    told = CliRunner().invoke(app, ["bench", "--list"])
+    assert told.exit_code == 0
+    assert [line.split()[0] for line in told.stdout.splitlines()] == list(BENCHMARKS)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_says_how_it_measures(name: str) -> None:
+    assert callable(module(name).run)
+    assert module(name).__doc__
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    told = CliRunner().invoke(app, ["bench", "serving", "nonsense"])
+    assert told.exit_code == 2
+    assert "No such benchmark: nonsense. There are " in told.output
+    assert "serving" in told.output
+
+
+def test_without_the_source_it_says_where_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "SOURCE", tmp_path)
+    told = CliRunner().invoke(app, ["bench"])
+    assert told.exit_code == 2
+    assert "clone the repository, and run `make bench` there" in told.output
+
+
+def test_results_that_are_to_be_reported_need_a_place(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    results.write_text("{}")
+    told = CliRunner().invoke(app, ["bench", "--from", str(results)])
+    assert told.exit_code == 2
+    assert "--report" in told.output
+
+
+def test_what_is_no_results_is_said_to_be_none(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    results.write_text("{}")
+    told = CliRunner().invoke(app, ["bench", "--from", str(results), "--report", str(tmp_path)])
+    assert told.exit_code == 2
+    assert "results.json" in told.output
+
+
+FOREVER = """
+import subprocess, sys
+sys.path.insert(0, {source!r})
+from benchmarks import __main__ as frame, core
+
+def run(settings):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(child.pid, flush=True)
+    child.wait()
+
+core.run = run
+sys.argv = ["roskva", "bench", "core"]
+from roskva.cli.main import main
+main()
+"""
+
+
+def test_ctrl_c_leaves_no_process() -> None:
+    source = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-c", FOREVER.format(source=source)], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    # Its parent was the only one to wait for it: it is gone, or a body that init has not fetched.
+    try:
+        assert Path(f"/proc/{child}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)

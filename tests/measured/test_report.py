@@ -1,0 +1,157 @@
+"""The page is made of results that were recorded: nothing is measured here."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from benchmarks import report
+from benchmarks.plot import Plot, draw
+from benchmarks.record import Record
+from benchmarks.result import Result
+
+FAN_OUT = Result("fan-out", 50_000, "/s", 40_000, "higher", peers={"Other": 60_000}, why="It is C.")
+SLOW = Result("recovery", 2.5, "s", 1.0, note="of 3")
+AT = [
+    Result("median", 1.5 * rate / 1000, "ms", at=rate, at_unit="updates/s", peers={"Paper": 5.1})
+    for rate in (1000.0, 2000.0)
+]
+SHARE = Result("share", 0.0, "", curve=[(1.0, 0.0), (2.0, 0.5), (30.0, 1.0)])
+PLOT = Plot("median", "How long it takes", "updates/s", "ms", ("median",))
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    made = ModuleType("made", "How it is measured.")
+    made.TITLE = "Made up"  # type: ignore[attr-defined]
+    made.PLOTS = (PLOT,)  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.fixture
+def record() -> Record:
+    return Record(
+        datetime(2026, 1, 2, 3, 4, tzinfo=UTC),
+        "2 cores",
+        {"Roskva": "1.0", "Other": "2.3"},
+        full=False,
+        repetitions=3,
+        results={"made": [FAN_OUT, SLOW, *AT, SHARE]},
+        seconds={"made": 120.0},
+        left_out={"spark": "no Java"},
+    )
+
+
+def test_a_record_survives_being_written(record: Record, tmp_path: Path) -> None:
+    record.save(tmp_path / "deep" / "results.json")
+    assert Record.load(tmp_path / "deep" / "results.json") == record
+
+
+def test_the_page(record: Record, module: ModuleType, tmp_path: Path) -> None:
+    report.write(record, {"made": module, "spark": ModuleType("spark")}, tmp_path)
+    assert (tmp_path / "README.md").read_text() == GOLDEN
+    assert (tmp_path / "median.svg").exists()
+
+
+def test_plots_of_an_earlier_run_do_not_stay(
+    record: Record, module: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "old.svg").write_text("<svg/>")
+    report.write(record, {"made": module}, tmp_path)
+    assert [path.name for path in tmp_path.glob("*.svg")] == ["median.svg"]
+
+
+def test_nobody_is_better_and_nothing_missed(record: Record, module: ModuleType) -> None:
+    better = msgspec.structs.replace(FAN_OUT, peers={"Other": 30_000})
+    text = report.page(
+        msgspec.structs.replace(record, results={"made": [better]}), {"made": module}
+    )
+    assert "Nowhere in this run." in text
+    assert "## Targets that were missed\n\nNone." in text
+
+
+def test_the_terminal_shows_every_figure() -> None:
+    shown = report.table("made", [FAN_OUT, SLOW, *AT, SHARE])
+    assert shown.row_count == 4
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_plot_is_well_formed_and_inside_its_frame(log: bool) -> None:
+    plot = msgspec.structs.replace(PLOT, of=("median", "share"), log_x=log, log_y=log)
+    drawn = draw(plot, [*AT, SHARE])
+    assert drawn is not None
+    tree = ElementTree.fromstring(drawn)
+    texts = [text.text for text in tree.findall(".//{*}text")]
+    assert {"How long it takes", "updates/s", "ms", "median", "median: Paper", "share"} <= {*texts}
+    for circle in tree.findall(".//{*}circle"):
+        assert 0 < float(circle.attrib["cx"]) < 760
+        assert 0 < float(circle.attrib["cy"]) < 420
+    assert "prefers-color-scheme:dark" in drawn
+
+
+def test_a_plot_of_one_point_can_be_drawn() -> None:
+    one = [msgspec.structs.replace(AT[0], value=0.0, peers={})]
+    for log in (False, True):
+        assert draw(msgspec.structs.replace(PLOT, log_x=log, log_y=log), one) is not None
+
+
+def test_nothing_is_drawn_of_what_was_not_measured() -> None:
+    assert draw(PLOT, [SLOW]) is None
+
+
+def test_the_page_in_the_documents_is_that_of_its_results(tmp_path: Path) -> None:
+    from benchmarks.__main__ import write_report
+
+    documents = Path(__file__).parents[2] / "docs/benchmarks"
+    write_report(Record.load(documents / "results.json"), tmp_path)
+    for made in tmp_path.iterdir():
+        assert made.read_text() == (documents / made.name).read_text(), made.name
+    assert not re.search(r"\bnan\b|\binf\b", (tmp_path / "README.md").read_text())
+
+
+GOLDEN = """\
+# Benchmarks
+
+Written by `make bench` from [what was measured](results.json); do not edit. \
+`make bench-full` takes longer and repeats more; `roskva bench NAME` runs one of them.
+
+The short version, 3 repetitions, 2026-01-02 03:04 UTC, 2 minutes. A figure is the median of the \
+repetitions where there are several, and every ratio comes from turns of one run.
+
+**Machine**: 2 cores. The load and what is measured share its cores.
+
+**Versions**: Roskva 1.0, Other 2.3
+
+## Where others are better
+
+| what | Roskva | the better one | why |
+| --- | ---: | --- | --- |
+| made: fan-out | 50,000 /s | Other: 60,000 /s | It is C. |
+
+## Targets that were missed
+
+- made: recovery is 2.5 s, the target ≤ 1 s
+
+## Made up
+
+How it is measured.
+
+| what | measured | Other | target |  | note |
+| --- | ---: | ---: | ---: | --- | --- |
+| fan-out | 50,000 /s | 60,000 /s | ≥ 40,000 /s | met |  |
+| recovery | 2.5 s |  | ≤ 1 s | missed | of 3 |
+
+| updates/s | median (ms) | Paper |
+| --- | ---: | ---: |
+| 1,000 | 1.5 | 5.1 |
+| 2,000 | 3 | 5.1 |
+
+![How long it takes](median.svg)
+
+## Spark
+
+Not measured: no Java
+"""
