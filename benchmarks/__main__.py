@@ -55,7 +55,7 @@ def measure(
     console = Console()
     repetitions = repetitions or (5 if full else 3)
     record = Record(datetime.now(UTC), machine(), versions(), full, repetitions)
-    with _no_process_left(), _bars() as bars:
+    with _no_process_left(), _bars(console) as bars:
         all_of_them = bars.add_task("all", total=len(names), now="")
         for name in names:
 
@@ -68,10 +68,10 @@ def measure(
                 found = module(name).run(Settings(repetitions, full, progress))
             except NotMeasured as missing:
                 record.left_out[name] = str(missing)
-                bars.console.print(f"[bold]{name}[/] is not measured: {missing}")
+                console.print(f"[bold]{name}[/] is not measured: {missing}")
             else:
                 record.results[name] = found
-                bars.console.print(report.table(name, found))
+                console.print(report.table(name, found))
             record.seconds[name] = time.monotonic() - began
             bars.update(all_of_them, advance=1)
     if json is not None:
@@ -91,14 +91,14 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(f"benchmarks.{name}")
 
 
-def _bars() -> Progress:
+def _bars(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[now]}"),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
     )
 

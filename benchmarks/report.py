@@ -181,7 +181,7 @@ _WORDS = {"note", "why", "", "the better one"}
 
 
 def table(title: str, results: Sequence[Result]) -> Table:
-    """For the terminal: all of it below each other."""
+    """For the terminal: all of it below each other, without notes."""
     shown = Table(title=title, title_justify="left", title_style="bold")
     peers = sorted({peer for result in results for peer in result.peers})
     for heading in ("what", "measured", *peers, "target", ""):
@@ -192,7 +192,7 @@ def table(title: str, results: Sequence[Result]) -> Table:
             continue
         verdict, colour = _verdict(result), colours[result.met]
         shown.add_row(
-            full_name(result) + (f" [dim]({result.note})[/]" if result.note else ""),
+            full_name(result),
             figure(result.value, result.unit),
             *(figure(result.peers[p], result.unit) if p in result.peers else "" for p in peers),
             _target(result),

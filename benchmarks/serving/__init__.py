@@ -25,21 +25,26 @@ import msgspec
 from benchmarks.result import Result, Settings
 from benchmarks.serving import authorised, encrypted
 from benchmarks.serving.generator import Generator, Load, Protocol
-from benchmarks.serving.servers import Server, mosquitto, mosquitto_path, roskva
+from benchmarks.serving.servers import (
+    Server,
+    mosquitto,
+    mosquitto_path,
+    roskva,
+    server_and_client_cores,
+)
 
 SUBSCRIBERS: Final = 1000
 WINDOW: Final = 1.5
 RATE: Final = 10.0
-REPETITIONS: Final = 3
-SECONDS: Final = 3.0
-
-IDLE: Final = 10_000
-IDLE_OBJECTS: Final = 5_000
 IDLE_EACH: Final = 5
 
 PEER: Final = "Mosquitto"
 OURS: Final = "Roskva"
 ONE: Final = "one process"
+_SYNCED: Final = (
+    "Roskva answers for an update once it is on disk, and tells clients of it after that; the sync "
+    "is most of the time. Mosquitto writes nothing."
+)
 _PLAIN: Final = "without TLS"
 _NO_KEYS: Final = "without keys"
 
@@ -49,25 +54,23 @@ Start = Callable[[Path, set[int]], AbstractContextManager[Server]]
 def run(settings: Settings) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="roskva-bench-") as name:
         directory = Path(name)
-        server_cores, generator_cores = _cores()
+        server_cores, generator_cores = server_and_client_cores()
         generator = Generator(directory, generator_cores)
         with _servers(directory, server_cores) as servers:
             results = [
-                *throughput(generator, servers),
-                *latency(generator, servers),
-                *websocket(generator, servers[0]),
+                *throughput(settings, generator, servers),
+                *latency(settings, generator, servers),
+                *websocket(settings, generator, servers[0]),
             ]
-        results += memory(generator, directory, server_cores)
-        results += registrars(generator, directory)
-        results += tls(directory, server_cores, generator_cores)
-        results += keys(directory, server_cores, generator_cores)
+        results += memory(settings, generator, directory, server_cores)
+        results += registrars(settings, generator, directory)
+        results += tls(settings, directory, server_cores, generator_cores)
+        results += keys(settings, directory, server_cores, generator_cores)
     return results
 
 
-def _cores() -> tuple[set[int], set[int]]:
-    """For the server, and for its clients."""
-    first, *others = sorted(os.sched_getaffinity(0))
-    return {first}, set(others) or {first}
+def _seconds(settings: Settings) -> float:
+    return 3.0 if settings.full else 1.0
 
 
 @contextmanager
@@ -88,20 +91,30 @@ def _new(directory: Path) -> Path:
 # Measuring in turns.
 
 
-def in_turns(servers: list[Server], measure: Callable[[Server], Load]) -> dict[str, list[Load]]:
+def in_turns(
+    settings: Settings, servers: list[Server], measure: Callable[[Server], Load]
+) -> dict[str, list[Load]]:
     loads: dict[str, list[Load]] = {server.name: [] for server in servers}
-    for turn in range(REPETITIONS):
+    for turn in range(settings.repetitions):
         for server in servers[:: -1 if turn % 2 else 1]:
             loads[server.name].append(measure(server))
     return loads
 
 
 def figure(
-    name: str, unit: str, loads: dict[str, list[Load]], of: Callable[[Load], float], note: str = ""
+    name: str,
+    unit: str,
+    loads: dict[str, list[Load]],
+    of: Callable[[Load], float],
+    note: str = "",
+    why: str = "",
 ) -> Result:
     runs = {server: [of(load) for load in some] for server, some in loads.items()}
     medians = {server: statistics.median(values) for server, values in runs.items()}
-    return Result(name, medians.pop(OURS), unit, note=note, peers=medians, runs=runs)
+    better: Literal["lower", "higher"] = "higher" if unit == "/s" else "lower"
+    return Result(
+        name, medians.pop(OURS), unit, None, better, note=note, peers=medians, runs=runs, why=why
+    )
 
 
 def ratio(
@@ -130,13 +143,18 @@ def busy(loads: dict[str, list[Load]]) -> str:
 # What is measured.
 
 
-def throughput(generator: Generator, servers: list[Server]) -> list[Result]:
+def throughput(settings: Settings, generator: Generator, servers: list[Server]) -> list[Result]:
     results = []
     for clean, sessions in ((True, "clean"), (False, "persistent")):
+        settings.progress(f"deliveries to {sessions} sessions")
         run = partial(
-            generator.run, subscribers=SUBSCRIBERS, window=WINDOW, seconds=SECONDS, clean=clean
+            generator.run,
+            subscribers=SUBSCRIBERS,
+            window=WINDOW,
+            seconds=_seconds(settings),
+            clean=clean,
         )
-        loads = in_turns(servers, run)
+        loads = in_turns(settings, servers, run)
         whole = min(load.delivered(SUBSCRIBERS) for some in loads.values() for load in some)
         name = f"acknowledged MQTT deliveries, {sessions} sessions"
         rate = figure(name, "/s", loads, lambda load: load.per_s, busy(loads))
@@ -149,9 +167,10 @@ def throughput(generator: Generator, servers: list[Server]) -> list[Result]:
     return results
 
 
-def latency(generator: Generator, servers: list[Server]) -> list[Result]:
-    run = partial(generator.run, subscribers=SUBSCRIBERS, rate=RATE, seconds=SECONDS)
-    loads = in_turns(servers, run)
+def latency(settings: Settings, generator: Generator, servers: list[Server]) -> list[Result]:
+    settings.progress("latency")
+    run = partial(generator.run, subscribers=SUBSCRIBERS, rate=RATE, seconds=_seconds(settings))
+    loads = in_turns(settings, servers, run)
     results = []
     percentiles: list[tuple[str, Callable[[Load], float]]] = [
         ("p50", lambda load: load.p50_us / 1000),
@@ -159,53 +178,69 @@ def latency(generator: Generator, servers: list[Server]) -> list[Result]:
     ]
     for name, of in percentiles:
         name = f"{name} from publish to receipt, {RATE:g}/s to {SUBSCRIBERS:,}"
-        found = figure(name, "ms", loads, of)
+        found = figure(name, "ms", loads, of, why=_SYNCED)
         results += [found, *ratio(found, target=1.0, better="lower")]
     return results
 
 
-def websocket(generator: Generator, server: Server) -> list[Result]:
+def websocket(settings: Settings, generator: Generator, server: Server) -> list[Result]:
+    settings.progress("WebSocket")
     run = partial(
         generator.run,
         subscribers=SUBSCRIBERS,
         window=WINDOW,
-        seconds=SECONDS,
+        seconds=_seconds(settings),
         protocol="websocket",
     )
-    loads = in_turns([server], run)
+    loads = in_turns(settings, [server], run)
     return [
         figure("WebSocket deliveries", "/s", loads, lambda load: load.per_s, busy(loads)),
         figure("… server CPU each, acks included", "µs", loads, lambda load: load.cpu_us),
     ]
 
 
-def memory(generator: Generator, directory: Path, cores: set[int]) -> list[Result]:
+def memory(
+    settings: Settings, generator: Generator, directory: Path, cores: set[int]
+) -> list[Result]:
     """Resident memory that idle clients add to a server that had none."""
+    idle = 10_000 if settings.full else 2000
+    objects = idle // 2
+    settings.progress("memory of idle clients")
 
     def per_client(start: Start, protocol: Protocol) -> float:
         with start(_new(directory), cores) as server:
             before = server.rss_bytes()
             with generator.connected(
                 server,
-                subscribers=IDLE,
-                objects=IDLE_OBJECTS,
+                subscribers=idle,
+                objects=objects,
                 each=IDLE_EACH,
                 protocol=protocol,
             ):
-                return (server.rss_bytes() - before) / IDLE / 1024
+                return (server.rss_bytes() - before) / idle / 1024
 
     peers = {PEER: per_client(mosquitto, "mqtt")} if mosquitto_path() else {}
-    note = f"{IDLE:,} clients, {IDLE_EACH} of {IDLE_OBJECTS:,} objects each"
+    why = "A session is objects of Python here, and a few structs of C there."
+    note = f"{idle:,} clients, {IDLE_EACH} of {objects:,} objects each"
     name = "memory per idle {} client"
     return [
-        Result(name.format("MQTT"), per_client(roskva, "mqtt"), "KB", 6, note=note, peers=peers),
+        Result(
+            name.format("MQTT"),
+            per_client(roskva, "mqtt"),
+            "KB",
+            6,
+            note=note,
+            peers=peers,
+            why=why,
+        ),
         Result(name.format("WebSocket"), per_client(roskva, "websocket"), "KB", 6, note=note),
     ]
 
 
-def registrars(generator: Generator, directory: Path) -> list[Result]:
+def registrars(settings: Settings, generator: Generator, directory: Path) -> list[Result]:
     """Two registrars and a state process against one process, all of them and the clients on the
     same cores: what is left is for the clients."""
+    settings.progress("two registrars")
     cores = os.sched_getaffinity(0)
     with (
         roskva(_new(directory), cores) as one,
@@ -215,26 +250,31 @@ def registrars(generator: Generator, directory: Path) -> list[Result]:
             generator.run,
             subscribers=SUBSCRIBERS,
             window=WINDOW,
-            seconds=SECONDS,
+            seconds=_seconds(settings),
             workers=2,
             cores=cores,
         )
         servers = [two, msgspec.structs.replace(one, name=ONE)]
-        loads = in_turns(servers, run)
+        loads = in_turns(settings, servers, run)
     name = "acknowledged MQTT deliveries, --registrars 2"
     rate = figure(name, "/s", loads, lambda load: load.per_s, busy(loads))
     return [msgspec.structs.replace(rate, peers={}), *ratio(rate, ONE)]
 
 
-def tls(directory: Path, cores: set[int], client_cores: set[int]) -> list[Result]:
+def tls(
+    settings: Settings, directory: Path, cores: set[int], client_cores: set[int]
+) -> list[Result]:
+    settings.progress("TLS")
     certs = _new(directory)
     flags = encrypted.certificates(certs)
     with (
         roskva(_new(directory), cores) as plain,
         roskva(_new(directory), cores, *flags) as secure,
     ):
-        run = partial(encrypted.measure, seconds=SECONDS, cores=client_cores)
-        costs = [(run(plain, None), run(secure, certs / "ca.crt")) for _ in range(REPETITIONS)]
+        run = partial(encrypted.measure, seconds=_seconds(settings), cores=client_cores)
+        costs = [
+            (run(plain, None), run(secure, certs / "ca.crt")) for _ in range(settings.repetitions)
+        ]
     runs = {OURS: [b.cpu_us for _, b in costs], _PLAIN: [a.cpu_us for a, _ in costs]}
     with_tls, without = (statistics.median(runs[name]) for name in (OURS, _PLAIN))
     rates = [f"{statistics.median(c[i].per_s for c in costs):,.0f}/s" for i in (1, 0)]
@@ -242,37 +282,39 @@ def tls(directory: Path, cores: set[int], client_cores: set[int]) -> list[Result
         f"MQTT over TLS, server CPU each, {encrypted.SUBSCRIBERS} subscribers",
         with_tls,
         "µs",
-        note=f"{rates[0]}, without {rates[1]}",
-        peers={_PLAIN: without},
+        note=f"{rates[0]}; without {without:.1f} µs and {rates[1]}",
         runs=runs,
     )
     return [found, *ratio(found, _PLAIN, better="lower")]
 
 
-def keys(directory: Path, cores: set[int], client_cores: set[int]) -> list[Result]:
+def keys(
+    settings: Settings, directory: Path, cores: set[int], client_cores: set[int]
+) -> list[Result]:
     """Deliveries to clients that were authorised when they registered, and that are again each
     time, against a node on which nobody is asked."""
+    settings.progress("keys")
     made = authorised.Keys(_new(directory))
     with (
         roskva(_new(directory), cores) as open_to_all,
         roskva(_new(directory), cores, *made.flags(at_notify=False)) as keyed,
         roskva(_new(directory), cores, *made.flags(at_notify=True)) as asking,
     ):
-        run = partial(encrypted.measure, ca=None, seconds=SECONDS, cores=client_cores)
+        run = partial(encrypted.measure, ca=None, seconds=_seconds(settings), cores=client_cores)
         costs = [
             (run(open_to_all), *(run(each, connect=made.connect()) for each in (keyed, asking)))
-            for _ in range(REPETITIONS)
+            for _ in range(settings.repetitions)
         ]
     results: list[Result] = []
     for i, name in ((1, "with keys"), (2, "with keys, asked again at each notification")):
         runs = {OURS: [c[i].cpu_us for c in costs], _NO_KEYS: [c[0].cpu_us for c in costs]}
+        without = statistics.median(runs[_NO_KEYS])
         rates = [f"{statistics.median(c[j].per_s for c in costs):,.0f}/s" for j in (i, 0)]
         found = Result(
             f"MQTT {name}, server CPU each, {encrypted.SUBSCRIBERS} subscribers",
             statistics.median(runs[OURS]),
             "µs",
-            note=f"{rates[0]}, without {rates[1]}",
-            peers={_NO_KEYS: statistics.median(runs[_NO_KEYS])},
+            note=f"{rates[0]}; without {without:.1f} µs and {rates[1]}",
             runs=runs,
         )
         results += [found, *ratio(found, _NO_KEYS, better="lower")]

@@ -36,6 +36,12 @@ class Server(msgspec.Struct, frozen=True):
         return sum(_rss_bytes(pid) for pid in tree(self.pid))
 
 
+def server_and_client_cores() -> tuple[set[int], set[int]]:
+    """For the server, and for its clients."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    return {first}, set(others) or {first}
+
+
 def tree(pid: int) -> list[int]:
     """A process and its descendants."""
     found = [pid]
