@@ -137,7 +137,7 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
         _counter("updates_published", "Updates made durable in the feed.", "traffic"),
         _counter("updates_applied", "Updates newer than what was known.", "traffic"),
         _counter("updates_old", "Updates dropped: something as new was known.", "traffic"),
-        _counter("pushes", "Versions sent on to registrars."),
+        _counter("pushes", "Versions sent on to registrars.", "traffic"),
         _counter("gaps", "Ranges of the feed that came too early: something before was missing."),
         _counter("epochs", "New epochs: what a shard knew could not be vouched for any more."),
         _gauge("shard_lag_offsets", "How far a matcher stands behind the feed.", "shard"),
@@ -167,8 +167,8 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
         _counter("acks_refused", "Acks of what is gone (stale) or was never sent (forged).", "why"),
     ),
     "Sessions": (
-        _gauge("sessions", "Connections of clients.", "channel"),
-        _gauge("registrations", "Registrations of sessions that are online."),
+        _gauge("sessions", "Connections of clients.", "channel", "traffic"),
+        _gauge("registrations", "Registrations of sessions that are online.", "traffic"),
         _gauge("slow_sessions", "Sessions that read too slowly, and are left out for now."),
         _counter("slow_sessions_skipped", "Times that a session began to lag."),
         _counter("sync_repairs", "Registrations sent again because the digests differed."),
@@ -202,6 +202,20 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
                 _counter("pipeline_dead_letters", "Rows that did not translate.", "part"),
                 _gauge("pipeline_resident_bytes", "Memory of all its processes."),
                 _counter("pipeline_cpu_seconds", "Processor time of all its processes."),
+            ),
+        )
+    ),
+    "Prober": tuple(
+        map(
+            _of_node,
+            (
+                _counter("probe_rounds", "Rounds of the prober."),
+                _times("probe", "What users would see, if it did not fail.", "sli"),
+                _counter("probe_missed", "Rounds that failed, or took too long.", "sli"),
+                _gauge("slo_target_seconds", "What it may take.", "sli"),
+                _gauge("slo_kept", "1 if the last round kept it, 0 if not.", "sli"),
+                _gauge("slo_budget_left_ratio", "Of the error budget of a day.", "sli"),
+                _gauge("slo_burn_rate", "At 1 the budget lasts just as long.", "sli", "window"),
             ),
         )
     ),

@@ -23,7 +23,8 @@ class RealNode:
 
     def __init__(self, data: Path) -> None:
         port = free_port()
-        words = ["--data", str(data), "--mqtt-port", "off", "--port", str(port), "--no-pipeline"]
+        words = ["--data", str(data), "--mqtt-port", "off", "--port", str(port)]
+        words += ["--no-pipeline", "--no-probe"]
         self.url = f"http://127.0.0.1:{port}"
         self._command = [ROSKVA, "serve", *words]
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,18 +1,31 @@
-"""The prober against real nodes, whole ones and hurt ones."""
+"""`roskva probe` against real nodes, and the prober of a node with keys and TLS."""
 
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from tests.serving.nodes import ROSKVA, Node
+from tests.probe.hurting import SETTINGS, Probed
+from tests.serving.certificates import made
+from tests.serving.keyed import Issuer, KeyedNode
+from tests.serving.nodes import ROSKVA, Node, await_that
 
-from roskva.probe.judging import TARGETS_MS, missed, sentence
-from roskva.probe.round import Outcome
+from roskva.config import SLIS
+from roskva.model import PROBE_APP, PROBE_SLOW_APP
+from roskva.server.access.prober import credential
+from roskva.store.rocksdb import RocksStore
+from roskva.store.rows import CLIENT
+
+KEY = "a key for probing from elsewhere"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -22,12 +35,12 @@ def node(tmp_path: Path) -> Iterator[Node]:
     node.end()
 
 
-def probed(node: Node, expected: int) -> tuple[dict[str, Any], str]:
+def roskva_probe(node: Node, expected: int, *flags: str) -> tuple[dict[str, Any], str]:
     """What was measured, by SLI, and the sentence."""
     result = subprocess.run(
         [
             *(ROSKVA, "probe", "--once", "--json", "--url", node.url),
-            *("--mqtt-port", str(node.mqtt_port)),
+            *("--mqtt-port", str(node.mqtt_port), *flags),
         ],
         capture_output=True,
         text=True,
@@ -43,59 +56,124 @@ def hurt(outcomes: dict[str, Any]) -> set[str]:
     return {sli for sli, outcome in outcomes.items() if outcome["seconds"] is None}
 
 
-def test_a_whole_node_fails_nothing_and_users_are_not_counted_with_it(node: Node) -> None:
+def client_rows(node: Node) -> int:
+    """Of a node that has stopped."""
+    count = 0
+    for shard in sorted(node.data.glob("shard-*")):
+        store = RocksStore(shard / "store")
+        count += sum(1 for _ in store.scan(CLIENT, CLIENT + b"\xff"))
+        store.close()
+    return count
+
+
+def test_a_whole_node_fails_nothing_and_the_same_clients_come_again(node: Node) -> None:
     node.start("--versions", "assigned")
-    outcomes, _ = probed(node, 0)
-    assert set(outcomes) == set(TARGETS_MS) - {"notify-pipeline"}
+    outcomes, _ = roskva_probe(node, 0)
+    assert set(outcomes) == set(SLIS) - {"notify-pipeline"}
     assert not hurt(outcomes)
     assert node.counter("applied") == 0
     assert node.counter("probe_applied") > 0
+    node.stop()
+    left = client_rows(node)
+    node.start()
+    roskva_probe(node, 0)
+    roskva_probe(node, 0)
+    node.stop()
+    assert client_rows(node) == left
 
 
-def test_a_registrar_that_hangs_hurts_every_path(node: Node) -> None:
-    node.start("--registrars", "1")
-    node.signal("registrar-0", signal.SIGSTOP)
-    outcomes, said = probed(node, 1)
-    assert hurt(outcomes) == set(outcomes)
-    assert "register fails" in said
+@pytest.mark.verify
+def test_processes_that_hang_are_noticed_and_named(node: Node) -> None:
+    node.start("--matchers", "2", "--registrars", "1")
+    node.signal("state-1", signal.SIGSTOP)
+    outcomes, said = roskva_probe(node, 1)
+    assert hurt(outcomes) >= {"notify-websocket", "publish"}
+    assert "notify-events" not in hurt(outcomes)
+    assert "of what state-1 has" in said
+    assert "publish fails (publisher → feed): state-1: " in said
 
 
-def test_a_matcher_that_hangs_is_noticed_and_named(node: Node) -> None:
-    node.start("--matchers", "1", "--registrars", "1")
-    node.signal("state-0", signal.SIGSTOP)
-    outcomes, said = probed(node, 1)
-    assert "notify-websocket" in hurt(outcomes)
-    assert "feed → matcher" in said
+def test_a_target_that_is_missed_is_exit_code_1(node: Node, tmp_path: Path) -> None:
+    node.start()
+    settings = tmp_path / "slo.toml"
+    settings.write_text("[slo]\nregister_ms = 1\n")
+    outcomes, said = roskva_probe(node, 1, "--config", str(settings))
+    assert not hurt(outcomes)
+    assert said.startswith("register took ")
 
 
 def test_nothing_there_is_noticed(node: Node) -> None:
-    outcomes, _ = probed(node, 1)
+    outcomes, _ = roskva_probe(node, 1)
     assert hurt(outcomes) == set(outcomes)
 
 
-def test_a_feed_whose_disk_is_full_hurts_publishing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full = tmp_path / "full"
-    monkeypatch.setenv("FULL_WHILE", str(full))
-    node = Node(tmp_path / "data", command=(sys.executable, "-m", "tests.probe.full_disk"))
-    node.start()
+def test_the_prober_of_a_node_is_shown_and_counts_apart(tmp_path: Path) -> None:
+    node = Probed(tmp_path / "data")
     try:
-        full.touch()
-        outcomes, said = probed(node, 1)
-        assert "publish" in hurt(outcomes)
-        assert "register" not in hurt(outcomes)
-        assert "publisher → feed" in said
-        full.unlink()
-        assert not hurt(probed(node, 0)[0])
+        node.start()
+        node.await_well()
+        probe = node.status()["probe"]
+        assert probe["sentence"] == "All 6 paths are well."
+        assert node.status()["processes"][0]["sessions"] == {}
+        text = httpx.get(f"{node.url}/metrics").text
+        assert 'roskva_probe_seconds_count{sli="notify-mqtt"}' in text
+        assert 'traffic="users"' not in _lines(text, "roskva_sessions{")
+        shown = subprocess.run(
+            [ROSKVA, "status", "--url", node.url], capture_output=True, text=True, check=True
+        )
+        assert "prober running. All 6 paths are well." in shown.stdout
+        node.stop()
+        before = client_rows(node)
+        node.start()
+        node.await_well()
+        node.stop()
+        assert client_rows(node) == before
     finally:
         node.end()
 
 
-def test_the_sentence_names_what_was_too_slow() -> None:
-    slow = Outcome("publish", "publisher → feed", 0.4)
-    good = Outcome("register", "client → registrar", 0.1)
-    assert missed(slow)
-    assert not missed(good)
-    assert sentence([good]) == "All 1 paths are well."
-    assert sentence([good, slow]) == "publish took 400 ms of 250 (publisher → feed)."
+def _lines(text: str, beginning: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.startswith(beginning))
+
+
+def test_keys_and_tls_let_the_prober_in_and_nowhere_else(tmp_path: Path) -> None:
+    certs = made(tmp_path / "certs")
+    issuer = Issuer(tmp_path / "jwks.json")
+    (tmp_path / "probe.key").write_text(KEY)
+    node = _Guarded(
+        tmp_path / "data",
+        SETTINGS.replace("[probe]", f'[probe]\nkey = "file:{tmp_path / "probe.key"}"')
+        + f'[tls]\ncertificate = "{certs}/server.crt"\nkey = "{certs}/server.key"\n'
+        + f'[apps.shop]\njwks = "{issuer.jwks}"\nregister = ["**"]\npublish = ["**"]\n',
+        "--registrars",
+        "1",
+    )
+    node.scheme = "https"
+    try:
+        node.start()
+        await_that(lambda: node.status()["probe"]["rounds"] >= 2, 30.0)
+        probe = node.status()["probe"]
+        assert probe["sentence"] == "All 6 paths are well.", node.said()
+        ca = ("--ca", str(certs / "ca.crt"))
+        assert not hurt(roskva_probe(node, 0, *ca, "--key", f"file:{tmp_path / 'probe.key'}")[0])
+        outcomes, _ = roskva_probe(node, 1, *ca, "--key", "not the one that was agreed upon")
+        assert hurt(outcomes) >= {"publish", "notify-events", "notify-mqtt"}
+        _holds_for_its_apps_alone(node, issuer)
+    finally:
+        node.end()
+
+
+def _holds_for_its_apps_alone(node: KeyedNode, issuer: Issuer) -> None:
+    shown = credential(PROBE_APP, KEY)
+    assert node.publish_as(shown, f"{PROBE_APP}/x", 1).status_code == 200
+    for key in ("shop/x", f"{PROBE_SLOW_APP}/x"):
+        assert node.publish_as(shown, key, 1).status_code == 403
+    assert node.publish_as(credential("shop", KEY), "shop/x", 1).status_code == 401
+    user = issuer.jwt("alice", "shop")
+    assert node.publish_as(user, f"{PROBE_APP}/x", 2).status_code == 403
+
+
+class _Guarded(KeyedNode):
+    def __init__(self, data: Path, settings: str, *flags: str) -> None:
+        super().__init__(data, settings, *flags)
+        self._without = ("--no-pipeline",)

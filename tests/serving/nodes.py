@@ -37,11 +37,12 @@ class Node:
         *flags: str,
         command: tuple[str, ...] = (ROSKVA,),
         pipeline: bool = False,
+        probe: bool = False,
     ) -> None:
-        """`pipeline`: Spark with it, which takes a JVM."""
+        """`pipeline`: Spark with it, which takes a JVM. `probe`: its prober, which is traffic."""
         self.data = data
         self.flags = flags
-        self._without = () if pipeline else ("--no-pipeline",)
+        self._without = ("--no-pipeline",) * (not pipeline) + ("--no-probe",) * (not probe)
         self.port, self.mqtt_port = free_port(), free_port()
         self.scheme = "http"
         """Or https; nobody is asked for a certificate here, other tests do that."""

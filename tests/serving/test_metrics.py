@@ -27,12 +27,12 @@ ENDINGS = ("acked", "superseded", "abandoned")
 
 
 def scraped(node: Node) -> Numbers:
-    """By name and traffic, or channel, over all processes."""
+    """By name and channel, or traffic, over all processes."""
     text = httpx.get(f"{node.url}/metrics").raise_for_status().text
     numbers: defaultdict[tuple[str, str], float] = defaultdict(float)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            label = sample.labels.get("traffic") or sample.labels.get("channel") or ""
+            label = sample.labels.get("channel") or sample.labels.get("traffic") or ""
             numbers[sample.name.removeprefix("roskva_"), label] += sample.value
     return numbers
 
@@ -85,7 +85,7 @@ async def _load(node: Node) -> None:
         first = numbers["notifications_first_total", "users"]
         ended = sum(numbers[f"notifications_{end}_total", "users"] for end in ENDINGS)
         assert first == ended + numbers["notifications_outstanding", "users"]
-        assert numbers["registrations", ""] == len(KEYS) * 5
+        assert numbers["registrations", "users"] == len(KEYS) * 5
         assert numbers["sessions", "websocket"] == 2
         assert numbers["sessions", "mqtt"] == 2
         assert numbers["feed_fsync_seconds_count", ""] > 0

@@ -1,7 +1,10 @@
 """`roskva probe`: measure what users would see."""
 
 import asyncio
+import hashlib
+import os
 import time
+from pathlib import Path
 from typing import Annotated, Final
 
 import httpx
@@ -10,11 +13,24 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from roskva.cli.node import DEFAULT_URL, UrlOption
+from roskva.cli.node import (
+    DEFAULT_URL,
+    CaOption,
+    CertKeyOption,
+    CertOption,
+    UrlOption,
+    secret_of,
+    tls_of,
+)
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
-from roskva.probe.judging import TARGETS_MS, missed, sentence
-from roskva.probe.round import Outcome, Target, probe
+from roskva.config import SloConfig, load
+from roskva.probe.judging import missed, sentence
+from roskva.probe.paths import Target
+from roskva.probe.pipeline import what_is_wrong
+from roskva.probe.round import PATHS, Outcome, objects, probe
 from roskva.publisher.address import http_url
+from roskva.publisher.tls import client_context
+from roskva.wire.admin import PipelineNow, ShardNow
 
 _EXAMPLES: Final = """Examples:
 
@@ -22,7 +38,9 @@ roskva probe --once
 
 roskva probe --once --json --mqtt-port 1883
 
-roskva probe --interval 10"""
+roskva probe --interval 10
+
+roskva probe --once --url https://node-1:7600 --ca ca.crt --key file:probe.key"""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -30,6 +48,14 @@ class Round(msgspec.Struct, frozen=True):
     kept: bool
     sentence: str
     outcomes: list[Outcome]
+
+
+class _Seen(msgspec.Struct):
+    """What the node tells of itself, if it tells us."""
+
+    at: float = 0.0
+    shards: list[ShardNow] = []
+    pipeline: PipelineNow = msgspec.field(default_factory=PipelineNow)
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +67,22 @@ def command(
     mqtt_port: Annotated[
         int | None, typer.Option(help="Where it speaks MQTT. Not given: MQTT is left out.")
     ] = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
+    key: Annotated[
+        str,
+        typer.Option(
+            "--key",
+            envvar="ROSKVA_PROBE_KEY",
+            metavar="KEY",
+            help="What [probe] of the node has as key: itself, env:NAME or file:PATH.",
+            show_default=False,
+        ),
+    ] = "",
+    config: Annotated[
+        Path | None, typer.Option(help="A file of settings; its [slo] has the targets.")
+    ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="One round, and then the exit code.")
     ] = False,
@@ -51,41 +93,65 @@ def command(
 
     Measured are the time to register, to have a publish acknowledged, to be told of it, and to
     catch up after coming back, each on objects of apps of the prober's own. With --once the exit
-    code is 1 if a target was missed. It probes nodes without keys.
+    code is 1 if a target was missed.
     """
     with sentences():
+        slo = load(config).slo
+        at = http_url(url, "")
+        target = Target(
+            url=at,
+            identities=_identities(at),
+            objects=objects([(0, "")], 1),
+            mqtt_port=mqtt_port,
+            key=secret_of(key) or None,
+            context=client_context(at, tls_of(ca, cert, cert_key)),
+        )
         while True:
             began = time.monotonic()
-            found = asyncio.run(_round(http_url(url, ""), mqtt_port))
-            print(msgspec.json.encode(found).decode()) if json else _show(found)
+            found = asyncio.run(_round(target, slo))
+            print(msgspec.json.encode(found).decode()) if json else _show(found, slo)
             if once:
                 raise typer.Exit(0 if found.kept else FAILED)
             time.sleep(max(0.0, interval - (time.monotonic() - began)))
 
 
-async def _round(url: str, mqtt_port: int | None) -> Round:
-    target = Target(url, mqtt_port, pipeline=await _has_pipeline(url))
-    outcomes = await probe(target)
-    kept = not any(missed(outcome) for outcome in outcomes)
-    return Round(time.time(), kept, sentence(outcomes), outcomes)
+def _identities(url: str) -> Path:
+    """Kept from one run to the next, so that the prober leaves the same few rows in a node."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "roskva" / "probe" / hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
-async def _has_pipeline(url: str) -> bool:
-    """Whether it runs, or should; a node that does not tell us is not asked for it."""
+async def _round(target: Target, slo: SloConfig) -> Round:
+    outcomes = await probe(await _seen(target), slo)
+    kept = not any(missed(outcome, slo) for outcome in outcomes)
+    return Round(time.time(), kept, sentence(outcomes, slo), outcomes)
+
+
+async def _seen(target: Target) -> Target:
+    """With all that has shards; a node that does not tell us is probed in one place only."""
+    verify = target.context or False
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=5.0) as http:
-            status = (await http.get("/v1/status")).raise_for_status().json()
-    except (httpx.HTTPError, ValueError):
-        return False
-    return bool(status["pipeline"]["state"] == "running")
+        async with httpx.AsyncClient(base_url=target.url, timeout=5.0, verify=verify) as http:
+            answer = (await http.get("/v1/admin/now")).raise_for_status().content
+        seen = msgspec.json.decode(answer, type=_Seen)
+    except (httpx.HTTPError, msgspec.DecodeError):
+        return target
+    owners = [(shard.shard, shard.process) for shard in seen.shards]
+    pipeline = seen.pipeline.state not in ("off", "starting")
+    return msgspec.structs.replace(
+        target,
+        objects=objects(owners, len(owners)) or target.objects,
+        pipeline=pipeline,
+        pipeline_trouble=what_is_wrong(seen.pipeline, seen.at) if pipeline else "",
+    )
 
 
-def _show(found: Round) -> None:
+def _show(found: Round, slo: SloConfig) -> None:
     table = Table("measured", "took", "target", "path", box=None)
     for outcome in found.outcomes:
         took = "failed" if outcome.seconds is None else f"{outcome.seconds * 1000:,.1f} ms"
-        target = f"{TARGETS_MS[outcome.sli]:,.0f} ms"
-        style = "red" if missed(outcome) else ""
-        table.add_row(outcome.sli, took, target, outcome.path, style=style)
+        target = f"{slo.of(outcome.sli).target_ms:,} ms"
+        style = "red" if missed(outcome, slo) else ""
+        table.add_row(outcome.sli, took, target, PATHS[outcome.sli], style=style)
     console = Console(markup=False, highlight=False)
     console.print(table, "", found.sentence)

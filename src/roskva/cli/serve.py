@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -17,13 +18,14 @@ from roskva.errors import BadConfig
 from roskva.links.parent import told
 from roskva.links.running import Process, Running, announce, withdraw
 from roskva.logs import log_to_stderr
+from roskva.probe.errand import Errand
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
 from roskva.server.listening import Ports, listen_all, wanted_ports
 from roskva.server.node import Node, Role
 from roskva.server.process import run
 from roskva.server.reload import Reloads
-from roskva.server.status import PIPELINE_REPORT
+from roskva.server.status import PIPELINE_REPORT, PROBE_REPORT, why_no_prober
 from roskva.server.supervisor import Child, Supervisor, keep, processes, run_directory
 
 _EXAMPLES: Final = """Examples:
@@ -69,6 +71,9 @@ def serve(
     no_pipeline: Annotated[
         bool, typer.Option("--no-pipeline", help="Leave Spark out: no bridge, nothing is ingested.")
     ] = False,
+    no_probe: Annotated[
+        bool, typer.Option("--no-probe", help="Leave the prober out: nobody measures the node.")
+    ] = False,
     no_fast_path: Annotated[
         bool,
         typer.Option(
@@ -106,6 +111,7 @@ def serve(
                 "defaults.versions": versions,
                 "defaults.fast_path": False if no_fast_path else None,
                 "pipeline.enabled": False if no_pipeline else None,
+                "probe.enabled": False if no_probe else None,
             },
         )
         settings = source.load()
@@ -129,27 +135,34 @@ def _serve(settings: Config, source: Source) -> None:
     with data.serving(), run_directory(data.path) as run_dir:
         parts = processes(settings, shards, run_dir)
         started = partial(_started, settings, parts, listeners.ports)
-        pipeline = _pipeline(settings, run_dir) if settings.pipeline.enabled else None
+        beside = list(_beside(settings, parts, listeners.ports, run_dir))
         try:
             if several:
-                supervisor = Supervisor(settings, source, parts, listeners.ports, pipeline)
+                supervisor = Supervisor(settings, source, parts, listeners.ports, beside)
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     runner.run(supervisor.run(started))
             else:
                 role = Role(parts[0].name, parts[0].shards, True, parts)
-                beside = None if pipeline is None else partial(keep, pipeline)
                 reloads = Reloads(source, settings)
-                run(Node(role, settings, data, keys, listeners, reloads), started, beside)
+                node_itself = Node(role, settings, data, keys, listeners, reloads)
+                run(node_itself, started, [partial(keep, child) for child in beside])
         finally:
             withdraw(data.path)
 
 
-def _pipeline(settings: Config, run_dir: Path) -> Child:
-    """A node serves without it, and before it is there."""
-    scratch = run_dir / "pipeline"
-    scratch.mkdir()
-    report = run_dir / PIPELINE_REPORT
-    return Child("pipeline", "roskva.pipeline.child", lambda: told((settings, report, scratch)))
+def _beside(
+    settings: Config, parts: tuple[Process, ...], ports: Ports, run_dir: Path
+) -> Iterator[Child]:
+    """What runs with a node, which serves without it, and before it is there."""
+    report, scratch = run_dir / PIPELINE_REPORT, run_dir / "pipeline"
+    if settings.pipeline.enabled:
+        scratch.mkdir()
+        work = settings, report, scratch
+        yield Child("pipeline", "roskva.pipeline.child", partial(told, work))
+    if not why_no_prober(settings):
+        data = settings.node.data.absolute()
+        errand = Errand(settings, data, ports, parts, run_dir / PROBE_REPORT, report)
+        yield Child("prober", "roskva.probe.child", partial(told, errand))
 
 
 def _started(

@@ -15,6 +15,8 @@ def check_start(config: Config, insecure: bool) -> None:
         server_context(config.tls)
     if config.admin.key is not None:
         read_secret("key under [admin]", config.admin.key)
+    if config.probe.key is not None:
+        read_secret("key under [probe]", config.probe.key)
     problems = exposed(config)
     if problems and not insecure:
         raise BadConfig("\n".join([*problems, INSECURE]))

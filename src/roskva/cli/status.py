@@ -21,6 +21,7 @@ from roskva.cli.node import (
     tls_of,
 )
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
+from roskva.wire.admin import PipelineNow, ProbeNow
 
 CHANNELS = ("websocket", "mqtt", "http")
 _MIB = 1 << 20
@@ -50,38 +51,14 @@ class Shard(msgspec.Struct, frozen=True):
     process: str = ""
 
 
-class Part(msgspec.Struct, frozen=True):
-    """The bridge, or an ingest."""
-
-    name: str = ""
-    state: str = ""
-    batches: int = 0
-    batch_ms: int | None = None
-    last_error: str = ""
-    lag_updates: int | None = None
-    lag_seconds: float | None = None
-    gaps: list[int] = []
-    gaps_closed: int = 0
-    published: int | None = None
-    dead_letters: int | None = None
-
-
-class Pipeline(msgspec.Struct, frozen=True):
-    state: str = ""
-    why: str = ""
-    pid: int = 0
-    rss_bytes: int = 0
-    cpu_seconds: float = 0.0
-    parts: list[Part] = []
-
-
 class Status(msgspec.Struct, frozen=True):
     version: str = ""
     started_at: float = 0.0
     """Wall-clock seconds."""
     processes: list[Process] = []
     shards: list[Shard] = []
-    pipeline: Pipeline = Pipeline()
+    pipeline: PipelineNow | None = None
+    probe: ProbeNow | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +77,7 @@ def status(
     key: AdminKeyOption = "",
     json: Annotated[bool, typer.Option("--json", help="As the node says it, in JSON.")] = False,
 ) -> None:
-    """Show a node's processes, sessions, shards and counters.
+    """Show a node's processes, sessions, shards and counters, and what its prober measures.
 
     A shard's lag is what its feed has and its matcher has not taken over yet. Mostly it is 0,
     and after a start or a gap it falls. If a process does not answer, the exit code is 1.
@@ -120,8 +97,10 @@ def show(found: Status, console: Console) -> None:
     console.print(f"roskva {found.version}{up}\n", style="bold")
     console.print(processes(found.processes), "")
     console.print(shards(found.shards))
-    if found.pipeline.state:
+    if found.pipeline is not None:
         console.print("", *pipeline(found.pipeline))
+    if found.probe is not None:
+        console.print("", *probe(found.probe))
     if counted := counters(found.processes):
         console.print("", counted)
 
@@ -160,7 +139,7 @@ def shards(found: list[Shard]) -> Table:
     return table
 
 
-def pipeline(found: Pipeline) -> list[Text | Table]:
+def pipeline(found: PipelineNow) -> list[Text | Table]:
     why = f": {found.why}" if found.why else ""
     used = f", {found.rss_bytes / _MIB:,.0f} MiB, {found.cpu_seconds:,.1f} s" if found.pid else ""
     head = Text(f"pipeline {found.state}{why}{used}", style="red" * (found.state == "failed"))
@@ -181,6 +160,28 @@ def pipeline(found: Pipeline) -> list[Text | Table]:
             ", ".join(f"shard {shard}" for shard in part.gaps) or f"{part.gaps_closed:,} closed",
         )
     return [head, table] if found.parts else [head]
+
+
+def probe(found: ProbeNow) -> list[Text | Table]:
+    """What users would see, as the prober of the node measures it."""
+    why = f": {found.why}" if found.why else ""
+    hurt = any(one.kept is False for one in found.objectives)
+    head = Text(f"prober {found.state}{why}. {found.sentence}".strip(), style="red" * hurt)
+    table = _table(
+        *("measured", "took", "target", "kept", "budget left", "burn 1 h", "burn 24 h"), left=1
+    )
+    for one in found.objectives:
+        kept = "" if one.kept is None else "yes" if one.kept else "no"
+        table.add_row(
+            one.sli,
+            _figure(one.took_ms, " ms"),
+            f"{one.target_ms:,} ms",
+            Text(kept, style="red" * (one.kept is False)),
+            f"{one.budget_left:,.1%}",
+            f"{one.burn_1h:,.2f}",
+            f"{one.burn_24h:,.2f}",
+        )
+    return [head, table] if found.objectives else [head]
 
 
 def _figure(value: float | None, unit: str = "") -> str:

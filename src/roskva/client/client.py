@@ -17,6 +17,7 @@ connection, and leaves none of them behind.
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
@@ -76,6 +77,7 @@ class Client:
 
     `credential` is for nodes with keys: a JWT, or a function that returns one, or an awaitable of
     one. It is asked each time the client has to show who it is, so that the JWT can be a new one.
+    `tls` says whom to believe at https:// and wss://, and what to show: or it is an SSL context.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Client:
         identity: Path | str | None = None,
         application: str = "",
         auto_ack: bool = False,
-        tls: Tls | None = None,
+        tls: Tls | ssl.SSLContext | None = None,
         credential: Credential | None = None,
     ) -> None:
         check_app(app)

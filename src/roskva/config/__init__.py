@@ -9,6 +9,7 @@ again.
 from roskva.config.apps import AppConfig
 from roskva.config.exposure import exposed, has_keys, is_loopback, open_to_this_machine
 from roskva.config.loading import Source, load
+from roskva.config.probing import SLIS, ProbeConfig, Slo, SloConfig
 from roskva.config.secrets import read_secret
 from roskva.config.sections import (
     NAMED,
@@ -29,6 +30,7 @@ __all__ = [
     "NAMED",
     "OFF",
     "SECTIONS",
+    "SLIS",
     "AdminConfig",
     "AppConfig",
     "Config",
@@ -37,7 +39,10 @@ __all__ = [
     "LimitsConfig",
     "NodeConfig",
     "PipelineConfig",
+    "ProbeConfig",
     "Setting",
+    "Slo",
+    "SloConfig",
     "Source",
     "TlsConfig",
     "exposed",

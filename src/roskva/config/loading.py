@@ -17,6 +17,7 @@ import msgspec
 from roskva.config.access import check_access
 from roskva.config.apps import AppConfig
 from roskva.config.kinds import Conflict
+from roskva.config.probing import ProbeConfig, SloConfig
 from roskva.config.sections import (
     NAMED,
     OFF,
@@ -32,7 +33,7 @@ from roskva.config.sections import (
 )
 from roskva.config.transport import AdminConfig, TlsConfig
 from roskva.errors import BadConfig, BadName
-from roskva.model import check_app
+from roskva.model import PROBE_APPS, check_app
 
 
 class _Given(NamedTuple):
@@ -115,6 +116,8 @@ def _built(values: dict[str, dict[str, Any]]) -> Config:
             for section, keys in values.items()
             if section.startswith("ingest.")
         },
+        probe=ProbeConfig(**values.get("probe", {})),
+        slo=SloConfig(**values.get("slo", {})),
     )
 
 
@@ -192,6 +195,8 @@ def _wrong_section(section: str, table: object) -> str | None:
             check_app(app)
         except BadName as error:
             return f"{error}: rename [{section}]"
+    if first == "apps" and app in PROBE_APPS:
+        return f"{app} is kept for the prober, and its settings are fixed: rename [{section}]"
     return None
 
 

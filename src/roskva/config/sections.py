@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from roskva.config.apps import AppConfig
 from roskva.config.kinds import Conflict, Port, check_networks, check_origins
+from roskva.config.probing import ProbeConfig, SloConfig
 from roskva.config.transport import AdminConfig, TlsConfig
 from roskva.model import PROBE_APP, PROBE_SLOW_APP
 from roskva.wire.messages import MAX_FRAME_BYTES
@@ -369,6 +370,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     admin: AdminConfig = AdminConfig()
     pipeline: PipelineConfig = PipelineConfig()
     ingest: dict[str, IngestConfig] = {}
+    probe: ProbeConfig = ProbeConfig()
+    slo: SloConfig = SloConfig()
 
     def __post_init__(self) -> None:
         for section, app in self._app_sections():
@@ -403,6 +406,8 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "admin": AdminConfig,
     "pipeline": PipelineConfig,
     "ingest": IngestConfig,
+    "probe": ProbeConfig,
+    "slo": SloConfig,
 }
 
 NAMED: Final = ("apps", "ingest")

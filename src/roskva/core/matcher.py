@@ -95,7 +95,10 @@ class Link:
         self.heard_at = now
 
 
-COUNTERS: Final = ("applied", "old", "probe_applied", "probe_old", "gaps", "epochs", "pushes")
+COUNTERS: Final = (
+    *("applied", "old", "pushes", "probe_applied", "probe_old", "probe_pushes"),
+    *("gaps", "epochs"),
+)
 """Each entry of the feed counts once: as applied, or as old. The prober's own count apart."""
 _REQUESTED: Final = -1
 _ANSWER_ROOM: Final = 1 << 20
@@ -272,7 +275,7 @@ class Matcher:
                 source,
                 update.published_at,
             )
-        self.counters["pushes"] += 1
+        self.counters["probe_pushes" if key.startswith(PROBE_APP) else "pushes"] += 1
         for link in entry.links:
             self._effects.append(SendLink(link, message))
 

@@ -39,7 +39,7 @@ export function nowPage(main) {
         h("li", { class: one.level }, h("b", {}, one.level === "bad" ? "Wrong" : "Note"), one.text)));
       put(figures, [now, past.length], () => summary(now, past));
       put(picture, [now, narrow.matches], () => draw(now, narrow.matches));
-      put(objectives, now.objectives, () => promises(now));
+      put(objectives, now.probe, () => promises(now));
       put(stages, [now.stages, now.traced_one_in], () => times(now));
       put(processes, now.processes, () => processTable(now));
       put(shards, now.shards, () => shardTable(now));
@@ -72,15 +72,23 @@ function spark(values, label) {
   return s("svg", { class: "spark", viewBox: "0 0 100 24", preserveAspectRatio: "none", role: "img", "aria-label": label }, s("path", { d: path }));
 }
 
-function promises(now) {
-  if (!now.objectives.length)
-    return h("p", { class: "empty" }, "Nobody measures objectives on this node yet. Once a prober runs, it says here whether each promise is kept, and how much of its error budget is left.");
-  return table("Objectives", [["objective"], ["path"], ["target"], ["now", true], ["budget left", true], ["state"]], now.objectives.map((one) => [
-    one.name, one.path, one.target,
-    one.value === null ? "–" : number(one.value),
-    one.budget_left === null ? "–" : `${Math.round(one.budget_left * 100)} %`,
-    h("span", { class: `state ${one.kept ? "" : "bad"}` }, one.kept ? "kept" : "missed"),
-  ]));
+function promises({ probe }) {
+  if (probe.state === "off")
+    return h("p", { class: "empty" }, `Nobody measures this node: the prober is off, ${probe.why}.`);
+  if (!probe.objectives.length)
+    return h("p", { class: "empty" }, "The prober is starting. It says here whether each promise is kept, and how much of its error budget is left.");
+  const judged = (one) => (one.kept === null ? ["warn", "not measured"] : one.kept ? ["", "kept"] : ["bad", "missed"]);
+  return [
+    h("p", { class: probe.objectives.some((one) => one.kept === false) ? "bad" : "soft" },
+      `${probe.sentence} Every ${number(probe.every_seconds)} s the node’s own clients try each path.`),
+    table("Objectives", [["measured"], ["path"], ["took", true], ["target", true], ["share", true], ["budget left", true], ["burn 1 h", true], ["24 h", true], ["state"]],
+      probe.objectives.map((one) => [
+        one.sli, one.path, one.took_ms === null ? "–" : ms(one.took_ms), ms(one.target_ms),
+        `${number(100 * one.share)} %`, `${number(Math.round(1000 * one.budget_left) / 10)} %`,
+        number(one.burn_1h), number(one.burn_24h),
+        h("span", { class: `state ${judged(one)[0]}` }, judged(one)[1]),
+      ])),
+  ];
 }
 
 function times(now) {

@@ -8,10 +8,11 @@ import sys
 
 from roskva.errors import RoskvaError
 from roskva.links.parent import NOT_AGAIN, hear
+from roskva.links.reporting import write_report
 from roskva.logs import log_to_stderr
 from roskva.pipeline.processes import ends_at_once
-from roskva.pipeline.report import Report, write_report
 from roskva.pipeline.requirements import what_is_missing
+from roskva.wire.admin import PipelineNow
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
     os.nice(config.pipeline.niceness)
     missing = what_is_missing()
     if missing is not None:
-        write_report(report, Report(state="off", why=missing))
+        write_report(report, PipelineNow(state="off", why=missing))
         logging.warning("the pipeline is off: %s", missing)
         sys.exit(NOT_AGAIN)
     from roskva.pipeline.work import Work, run
@@ -33,7 +34,7 @@ def main() -> None:
     try:
         run(Work(config=config, ingests=ingests, report=report, scratch=scratch))
     except RoskvaError as error:
-        write_report(report, Report(state="failed", why=str(error)))
+        write_report(report, PipelineNow(state="failed", why=str(error)))
         logging.error("the pipeline: %s", error)
         sys.exit(1)
 

@@ -29,12 +29,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roskva.config import Config
 from roskva.errors import RoskvaError
 from roskva.feed.base import Marker
+from roskva.links.reporting import write_report
 from roskva.pipeline.bridge import Bridge
 from roskva.pipeline.bridging import passed
 from roskva.pipeline.checkpoint import Checkpoint
 from roskva.pipeline.ingest import Ingest
-from roskva.pipeline.report import BatchTimes, Part, Report, Usage, stamped, write_report
 from roskva.pipeline.session import spark_session
+from roskva.pipeline.usage import Usage, stamped
+from roskva.wire.admin import BatchTimes, PartNow, PipelineNow
 
 _TICK_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 1.0
@@ -64,7 +66,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 class _Running:
     """A query, kept going."""
 
-    def __init__(self, part: Part, start: Callable[[], StreamingQuery]) -> None:
+    def __init__(self, part: PartNow, start: Callable[[], StreamingQuery]) -> None:
         self.part = part
         self._start = start
         self._query: StreamingQuery | None = None
@@ -117,7 +119,7 @@ class _Running:
 
 class _BridgeRunning(_Running):
     def __init__(self, bridge: Bridge, checkpoint: Path) -> None:
-        super().__init__(Part(name="bridge"), lambda: bridge.start(checkpoint))
+        super().__init__(PartNow(name="bridge"), lambda: bridge.start(checkpoint))
         self._bridge = bridge
         self._closing: threading.Thread | None = None
 
@@ -154,7 +156,7 @@ class _BridgeRunning(_Running):
 
 class _IngestRunning(_Running):
     def __init__(self, ingest: Ingest, checkpoint: Path) -> None:
-        super().__init__(Part(name=f"ingest {ingest.name}"), lambda: ingest.start(checkpoint))
+        super().__init__(PartNow(name=f"ingest {ingest.name}"), lambda: ingest.start(checkpoint))
         self._ingest = ingest
 
     def tick(self) -> None:
@@ -166,7 +168,7 @@ class _IngestRunning(_Running):
 
 def run(work: Work) -> NoReturn:
     """Until this process is killed; see `processes.ends_at_once`."""
-    report, usage = Report(state="starting", pid=os.getpid(), started_at=time.time()), Usage()
+    report, usage = PipelineNow(state="starting", pid=os.getpid(), started_at=time.time()), Usage()
     _say(work, report, usage)
     with session(work) as (spark, checkpoints):
         parts = _parts(work, spark, checkpoints)
@@ -218,7 +220,7 @@ def _parts(
     return parts
 
 
-def _say(work: Work, report: Report, usage: Usage) -> None:
+def _say(work: Work, report: PipelineNow, usage: Usage) -> None:
     if work.report is not None:
         with suppress(OSError):  # the node is going, and its directory with it
             write_report(work.report, stamped(report, usage))

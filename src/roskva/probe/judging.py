@@ -1,35 +1,26 @@
 """Whether a round kept what the settings promise, in words."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
-from roskva.probe.round import Outcome
-
-TARGETS_MS: Final[Mapping[str, float]] = {
-    "register": 500,
-    "publish": 250,
-    "notify-websocket": 500,
-    "notify-events": 500,
-    "notify-mqtt": 500,
-    "notify-pipeline": 5000,
-    "reconnect": 1000,
-}
-"""By SLI. The way through the pipeline waits for a micro-batch."""
+from roskva.config import SloConfig
+from roskva.probe.round import PATHS, Outcome
 
 
-def missed(outcome: Outcome) -> bool:
-    return outcome.seconds is None or outcome.seconds * 1000 > TARGETS_MS[outcome.sli]
+def missed(outcome: Outcome, slo: SloConfig) -> bool:
+    return outcome.seconds is None or outcome.seconds * 1000 > slo.of(outcome.sli).target_ms
 
 
-def sentence(outcomes: Sequence[Outcome]) -> str:
-    hurt = [outcome for outcome in outcomes if missed(outcome)]
+def sentence(outcomes: Sequence[Outcome], slo: SloConfig) -> str:
+    hurt = [outcome for outcome in outcomes if missed(outcome, slo)]
     if not hurt:
         return f"All {len(outcomes)} paths are well."
-    return " ".join(_said(outcome) for outcome in hurt)
+    return " ".join(said(outcome, slo) for outcome in hurt)
 
 
-def _said(outcome: Outcome) -> str:
+def said(outcome: Outcome, slo: SloConfig) -> str:
+    """Of one that was missed."""
+    path = PATHS[outcome.sli]
     if outcome.seconds is None:
-        return f"{outcome.sli} fails ({outcome.path}): {outcome.error}."
-    took, target = outcome.seconds * 1000, TARGETS_MS[outcome.sli]
-    return f"{outcome.sli} took {took:.0f} ms of {target:.0f} ({outcome.path})."
+        return f"{outcome.sli} fails ({path}): {outcome.error}."
+    took, target = outcome.seconds * 1000, slo.of(outcome.sli).target_ms
+    return f"{outcome.sli} took {took:,.0f} ms of {target:,} ({path})."

@@ -1,164 +1,219 @@
-"""One round of the prober: what a user would do, over each channel, and how long it took.
+"""One round of the prober: what users would do, over each channel, and how long it took.
+
+Everybody listens; then one update is published for each process that has shards, and one without
+the fast path; then each is told, or not. One that fails does not hide the others. What was not
+published cannot be told: then it is the publishing that is hurt, and nothing is said of the rest.
 
 Versions are the time in microseconds, so that rounds of several probers do not disturb each other:
 whoever waits for a version is served by any later one.
 """
 
 import asyncio
-import json
-import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Iterable
+from contextlib import AsyncExitStack, suppress
 from typing import Final
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
-from roskva.client.client import Client
-from roskva.core.effects import Notify, NotifyUnknown
-from roskva.model import PROBE_APP, PROBE_SLOW_APP
-from roskva.probe.mqtt import MqttListener
+from roskva.config import SloConfig
+from roskva.errors import RoskvaError
+from roskva.model import PROBE_APP, PROBE_SLOW_APP, ObjectId, shard_of
+from roskva.probe.paths import Listener, Paths, Progress, Published, Target
+from roskva.publisher.answers import Failure, publish_outcomes
 
-_TROUBLE: Final = (OSError, EOFError, httpx.HTTPError, TimeoutError, ValueError, KeyError)
+PATHS: Final = {
+    "register": "client → registrar → client's shard",
+    "publish": "publisher → feed",
+    "notify-websocket": "feed → matcher → registrar → WebSocket",
+    "notify-events": "feed → matcher → registrar → event stream",
+    "notify-mqtt": "feed → matcher → registrar → MQTT",
+    "notify-pipeline": "feed → pipeline → matcher",
+    "reconnect": "client back → registrar → what it missed",
+}
+"""By SLI: between whom."""
 
-
-class Target(msgspec.Struct, frozen=True):
-    """What is probed."""
-
-    url: str
-    mqtt_port: int | None = None
-    pipeline: bool = False
-    """The way through the pipeline as well."""
-    timeout_s: float = 5.0
+_PATIENCE_S: Final = 2.0
+"""At least; a target that is longer is waited for."""
+_TROUBLE: Final = (RoskvaError, OSError, EOFError, httpx.HTTPError, ValueError, KeyError)
 
 
 class Outcome(msgspec.Struct, frozen=True):
     sli: str
-    path: str
-    """In words: between whom."""
     seconds: float | None
     error: str = ""
 
 
-async def probe(target: Target) -> list[Outcome]:
-    """Every measurement by itself: one that fails does not hide the others."""
-    async with httpx.AsyncClient(base_url=target.url, timeout=target.timeout_s) as http:
-        round = _Round(target, http)
-        checks: list[tuple[str, str, Callable[[], Awaitable[float]]]] = [
-            ("register", "client → registrar → client's shard", round.register),
-            ("publish", "publisher → feed", round.publish_time),
-            ("notify-websocket", "feed → matcher → registrar → WebSocket", round.by_websocket),
-            ("notify-events", "feed → matcher → registrar → event stream", round.by_events),
-            ("reconnect", "client back → registrar → what it missed", round.reconnect),
-        ]
-        if target.mqtt_port is not None:
-            checks.append(("notify-mqtt", "feed → matcher → registrar → MQTT", round.by_mqtt))
-        if target.pipeline:
-            checks.append(("notify-pipeline", "feed → pipeline → matcher", round.by_pipeline))
-        measured = [_measured(target, *check) for check in checks]
-        return list(await asyncio.gather(*measured))
+def objects(owners: Iterable[tuple[int, str]], shards: int) -> dict[str, str]:
+    """For each process a name in the first of its shards. `owners`: shards, each with its process.
+    The same in every round, and for every prober."""
+    first: dict[str, int] = {}
+    for shard, owner in sorted(owners):
+        first.setdefault(owner, shard)
+    return {_name_in(shard, shards): owner for owner, shard in first.items()}
 
 
-async def _measured(
-    target: Target, sli: str, path: str, measure: Callable[[], Awaitable[float]]
-) -> Outcome:
-    try:
-        async with asyncio.timeout(target.timeout_s):
-            return Outcome(sli, path, round(await measure(), 6))
-    except TimeoutError:
-        return Outcome(sli, path, None, f"not within {target.timeout_s:g} s")
-    except _TROUBLE as error:
-        return Outcome(sli, path, None, str(error) or type(error).__name__)
+def _name_in(shard: int, shards: int) -> str:
+    i = 0
+    while shard_of(ObjectId(PROBE_APP, f"{shard}-{i}").key, shards) != shard:
+        i += 1
+    return f"{shard}-{i}"
+
+
+async def probe(target: Target, slo: SloConfig) -> list[Outcome]:
+    """What could be measured, in the order of `PATHS`."""
+    target.identities.mkdir(mode=0o700, parents=True, exist_ok=True)
+    verify = target.context or False  # then there is no TLS at all
+    async with httpx.AsyncClient(base_url=target.url, timeout=None, verify=verify) as http:
+        found = {outcome.sli: outcome for outcome in await _Round(target, slo, http).run()}
+    return [found[sli] for sli in PATHS if sli in found]
 
 
 class _Round:
-    def __init__(self, target: Target, http: httpx.AsyncClient) -> None:
-        self._target = target
-        self._http = http
+    def __init__(self, target: Target, slo: SloConfig, http: httpx.AsyncClient) -> None:
+        self._target, self._slo, self._http = target, slo, http
+        self._paths = Paths(target, http)
 
-    async def publish(self, name: str, app: str = PROBE_APP) -> int:
-        version = time.time_ns() // 1000
-        update = {"app": app, "name": name, "version": version}
-        (await self._http.post("/v1/publish", json=update)).raise_for_status()
-        return version
+    async def run(self) -> list[Outcome]:
+        paths, target = self._paths, self._target
+        listeners: dict[str, Listener] = {
+            "notify-websocket": paths.websocket,
+            "notify-events": paths.events,
+            "reconnect": paths.reconnect,
+        }
+        if target.mqtt_port is not None:
+            listeners["notify-mqtt"] = paths.mqtt
+        fast = _Publication(len(listeners))
+        work = [self._listen(sli, listener, fast) for sli, listener in listeners.items()]
+        publishing = [self._publish(fast, PROBE_APP, list(target.objects))]
+        found: list[Outcome | None] = []
+        if target.pipeline_trouble:
+            found.append(Outcome("notify-pipeline", None, target.pipeline_trouble))
+        elif target.pipeline:
+            slow = _Publication(1)
+            work.append(self._listen("notify-pipeline", paths.pipeline, slow))
+            publishing.append(self._publish(slow, PROBE_SLOW_APP, [target.first]))
+        found += await asyncio.gather(*work, self._published(*publishing), self._registered())
+        return [outcome for outcome in found if outcome is not None]
 
-    async def publish_time(self) -> float:
-        began = time.perf_counter()
-        await self.publish("publish")
-        return time.perf_counter() - began
+    def _patience(self, sli: str) -> float:
+        return max(_PATIENCE_S, self._slo.of(sli).target_ms / 1000)
 
-    async def register(self) -> float:
-        began = time.perf_counter()
-        async with self._client(PROBE_APP) as client:
-            await client.register("register")
-            await _told(client)
-            return time.perf_counter() - began
+    async def _registered(self) -> Outcome:
+        progress, within_s = Progress(), self._patience("register")
+        try:
+            async with asyncio.timeout(within_s):
+                return Outcome("register", round(await self._paths.register(progress), 6))
+        except TimeoutError:
+            return Outcome("register", None, self._late(progress, within_s))
+        except _TROUBLE as error:
+            return Outcome("register", None, _said(error))
 
-    async def by_websocket(self) -> float:
-        return await self._by_client("websocket", PROBE_APP)
+    async def _listen(
+        self, sli: str, listener: Listener, publication: "_Publication"
+    ) -> Outcome | None:
+        progress, within_s = Progress(), self._patience(sli)
+        ready = False
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(_PATIENCE_S):
+                        told = await stack.enter_async_context(listener(progress))
+                    ready = True
+                finally:
+                    publication.arrived()
+                published = await publication.published
+                async with asyncio.timeout(within_s):
+                    took = await told(published)
+            return Outcome(sli, round(took, 6))
+        except TimeoutError:
+            error = self._late(progress, within_s if ready else _PATIENCE_S)
+        except _TROUBLE as trouble:
+            error = _said(trouble)
+        if ready:
+            await publication.over.wait()
+            if publication.failures:
+                return None
+        return Outcome(sli, None, error)
 
-    async def by_pipeline(self) -> float:
-        return await self._by_client("pipeline", PROBE_SLOW_APP)
+    def _late(self, progress: Progress, within_s: float) -> str:
+        text = f"not within {within_s:g} s"
+        owners = {self._target.objects[name] for name in progress.missing}
+        if owners and len(self._target.objects) > 1:
+            text += f", of what {' and '.join(sorted(owners))} has"
+        return f"{text} ({progress.trouble})" if progress.trouble else text
 
-    async def _by_client(self, name: str, app: str) -> float:
-        async with self._client(app) as client:
-            await client.register(name)
-            await _told(client)
-            began = time.perf_counter()
-            await _told(client, await self.publish(name, app))
-            return time.perf_counter() - began
+    async def _published(self, *work: Awaitable["_Publication"]) -> Outcome:
+        first, *others = await asyncio.gather(*work)
+        for publication in (first, *others):
+            for name, text in publication.failures.items():
+                owner = self._target.objects[name]
+                named = f"{owner}: {text}" if len(self._target.objects) > 1 else text
+                return Outcome("publish", None, named)
+        return Outcome("publish", round(first.seconds, 6))
 
-    async def reconnect(self) -> float:
-        with tempfile.TemporaryDirectory(prefix="roskva-probe-") as directory:
-            identity = Path(directory) / "identity"
-            async with self._client(PROBE_APP, identity) as client:
-                await client.register("reconnect")
-                await _told(client)
-            version = await self.publish("reconnect")
-            began = time.perf_counter()
-            async with self._client(PROBE_APP, identity) as client:
-                await client.register("reconnect")
-                await _told(client, version)
-                return time.perf_counter() - began
+    async def _publish(
+        self, publication: "_Publication", app: str, names: list[str]
+    ) -> "_Publication":
+        await publication.everybody(_PATIENCE_S + 1)
+        published = publication.begin()
+        await asyncio.gather(*(self._publish_one(publication, app, name) for name in names))
+        publication.end()
+        if names[0] not in publication.failures:
+            published.acknowledged.set()
+        return publication
 
-    async def by_mqtt(self) -> float:
-        host, port = urlsplit(self._target.url).hostname or "", self._target.mqtt_port or 0
-        async with MqttListener(host, port, f"{PROBE_APP}/mqtt") as listener:
-            began = time.perf_counter()
-            version = await self.publish("mqtt")
-            while await listener.version() < version:
-                pass
-            return time.perf_counter() - began
-
-    async def by_events(self) -> float:
-        params = {"object": f"{PROBE_APP}/events"}
-        async with self._http.stream("GET", "/v1/events", params=params) as answer:
-            answer.raise_for_status()
-            lines = answer.aiter_lines()
-            began, version = 0.0, None
-            async for line in lines:
-                field, _, value = line.partition(": ")
-                if field != "data":
-                    continue
-                if version is None:  # what it stands at: from here on it is told
-                    began = time.perf_counter()
-                    version = await self.publish("events")
-                elif int(json.loads(value)["version"] or 0) >= version:
-                    return time.perf_counter() - began
-        raise EOFError("the stream ended")
-
-    def _client(self, app: str, identity: Path | None = None) -> Client:
-        return Client(self._target.url, app, identity)
+    async def _publish_one(self, publication: "_Publication", app: str, name: str) -> None:
+        """By itself: where one process hangs, the others answer."""
+        update = {"app": app, "name": name, "version": publication.published.result().version}
+        within_s = self._patience("publish")
+        try:
+            async with asyncio.timeout(within_s):
+                answer = await self._http.post(
+                    "/v1/publish", json=[update], headers=self._target.headers(app)
+                )
+            (outcome,) = publish_outcomes(answer.status_code, answer.content, 1)
+            if isinstance(outcome, Failure):
+                publication.failures[name] = outcome.text or outcome.code
+        except TimeoutError:
+            publication.failures[name] = f"no answer within {within_s:g} s"
+        except _TROUBLE as error:
+            publication.failures[name] = _said(error)
 
 
-async def _told(client: Client, version: int | None = None) -> None:
-    """At least this version; or anything of the object, if only that it is unknown."""
-    async for event in client:
-        if not isinstance(event, Notify | NotifyUnknown):
-            continue
-        client.ack(event)
-        if version is None or (isinstance(event, Notify) and event.version >= version):
-            return
-    raise EOFError("the connection ended")
+class _Publication:
+    """Updates that are published together, once everybody who listens for them is ready."""
+
+    def __init__(self, listeners: int) -> None:
+        self._absent = listeners
+        self._all_here = asyncio.Event()
+        self.published: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+        self.over = asyncio.Event()
+        self.failures: dict[str, str] = {}
+        """By name, why it was not taken."""
+        self.seconds = 0.0
+
+    def arrived(self) -> None:
+        """Somebody listens, or has given up."""
+        self._absent -= 1
+        if self._absent <= 0:
+            self._all_here.set()
+
+    async def everybody(self, within_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._all_here.wait()
+
+    def begin(self) -> Published:
+        published = Published(time.time_ns() // 1000, time.perf_counter(), asyncio.Event())
+        self.published.set_result(published)
+        return published
+
+    def end(self) -> None:
+        self.seconds = time.perf_counter() - self.published.result().began
+        self.over.set()
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -34,8 +34,10 @@ class Tls(msgspec.Struct, frozen=True):
     key: Path | str | None = None
 
 
-def client_context(url: str, tls: Tls | None) -> ssl.SSLContext | None:
+def client_context(url: str, tls: Tls | ssl.SSLContext | None) -> ssl.SSLContext | None:
     """None where there is no TLS."""
+    if isinstance(tls, ssl.SSLContext):
+        return tls
     if urlsplit(url).scheme not in ("https", "wss"):
         if tls is not None:
             raise BadInput(f"certificates are for https:// and wss://; got {url[:80]!r}")

@@ -32,6 +32,7 @@ from roskva.core.effects import (
     Watching,
 )
 from roskva.core.registrar import Registrar, RegistrarConfig
+from roskva.core.session import Session
 from roskva.core.token import TokenKeys
 from roskva.errors import (
     Fenced,
@@ -43,7 +44,17 @@ from roskva.errors import (
     Unavailable,
     error_of,
 )
-from roskva.model import NO_EPOCH, NO_VERSION, NOBODY, Key, Principal, Update, parse_key, shard_of
+from roskva.model import (
+    NO_EPOCH,
+    NO_VERSION,
+    NOBODY,
+    PROBE_APPS,
+    Key,
+    Principal,
+    Update,
+    parse_key,
+    shard_of,
+)
 from roskva.server.access.base import Authority, Later, Verdict
 from roskva.server.admission import Admission
 from roskva.server.fanout import Fanout
@@ -272,10 +283,13 @@ class NodeFront:
             case DropLink(link=int() as shard):
                 self.ports[shard].drop()
 
-    def sessions(self) -> dict[str, int]:
-        """How many, by channel."""
-        conns = self.core.conns
-        return Counter(conn.channel for conn in conns if isinstance(conn, Connection))
+    def sessions(self) -> dict[str, dict[str, int]]:
+        """How many, by traffic and channel."""
+        found: dict[str, dict[str, int]] = {"users": Counter(), "probe": Counter()}
+        for conn, session in self.core.conns.items():
+            if isinstance(conn, Connection):
+                found[traffic_of(session)][conn.channel] += 1
+        return found
 
     def online(self) -> list[bytes]:
         """The clients with a session here."""
@@ -302,6 +316,12 @@ class NodeFront:
             self.step(Dismissed(conn, not_before_ms()))
         for task in self._tasks:
             task.cancel()
+
+
+def traffic_of(session: Session) -> str:
+    """Over MQTT it shows when it registers."""
+    app = session.app or next(iter(session.registered), "").partition("/")[0]
+    return "probe" if app in PROBE_APPS else "users"
 
 
 class _OneReader(Connection):

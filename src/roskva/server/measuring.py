@@ -3,14 +3,15 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from roskva.core.sums import SUMS
 from roskva.feed.trace import Trace
 from roskva.metrics import Sample, Times, of_times
-from roskva.server.front import NodeFront
+from roskva.server.front import NodeFront, traffic_of
 from roskva.server.shard import Shard
 from roskva.server.status import resident_bytes
+from roskva.wire.admin import PipelineNow, ProbeNow
 
 LOOK_S: Final = 0.1
 _OF_REGISTRAR: Final = {
@@ -85,7 +86,8 @@ def _of_shards(shards: Sequence[Shard]) -> Iterator[Sample]:
         yield Sample("roskva_updates_published_total", published[traffic], label)
         yield Sample("roskva_updates_applied_total", matched(f"{prefix}applied"), label)
         yield Sample("roskva_updates_old_total", matched(f"{prefix}old"), label)
-    for counter in ("pushes", "gaps", "epochs"):
+        yield Sample("roskva_pushes_total", matched(f"{prefix}pushes"), label)
+    for counter in ("gaps", "epochs"):
         yield Sample(f"roskva_{counter}_total", matched(counter))
     yield of_times("roskva_feed_append_seconds", [shard.append_times for shard in shards])
     yield of_times("roskva_feed_fsync_seconds", [shard.fsync_times for shard in shards])
@@ -112,32 +114,50 @@ def _of_front(front: NodeFront) -> Iterator[Sample]:
         for name in SUMS:
             yield Sample(f"roskva_notifications_{name}_total", getattr(sums, name), label)
         yield Sample("roskva_notifications_outstanding", sums.outstanding, label)
-    for channel, count in front.sessions().items():
-        yield Sample("roskva_sessions", count, {"channel": channel})
-    registrations = sum(len(session.registered) for session in core.conns.values())
-    yield Sample("roskva_registrations", registrations)
+    for traffic, by_channel in front.sessions().items():
+        for channel, count in by_channel.items():
+            yield Sample("roskva_sessions", count, {"channel": channel, "traffic": traffic})
+    registered = {"users": 0, "probe": 0}
+    for session in core.conns.values():
+        registered[traffic_of(session)] += len(session.registered)
+    for traffic, count in registered.items():
+        yield Sample("roskva_registrations", count, {"traffic": traffic})
     yield Sample("roskva_slow_sessions", len(core.telling.slow))
 
 
-def of_pipeline(report: Mapping[str, Any]) -> Iterator[Sample]:
+def of_pipeline(report: PipelineNow) -> Iterator[Sample]:
     """What it last said of itself."""
-    if report["state"] == "off":
+    if report.state == "off":
         return
-    yield Sample("roskva_pipeline_running", report["state"] == "running")
-    yield Sample("roskva_pipeline_resident_bytes", report.get("rss_bytes", 0))
-    yield Sample("roskva_pipeline_cpu_seconds_total", report.get("cpu_seconds", 0))
-    for part in report.get("parts", []):
-        label = {"part": part["name"]}
-        yield Sample("roskva_pipeline_batches_total", part["batches"], label)
-        last = part.get("recent", [])[-1:]
-        for stage, ms in last[0]["stages_ms"].items() if last else ():
+    yield Sample("roskva_pipeline_running", report.state == "running")
+    yield Sample("roskva_pipeline_resident_bytes", report.rss_bytes)
+    yield Sample("roskva_pipeline_cpu_seconds_total", report.cpu_seconds)
+    for part in report.parts:
+        label = {"part": part.name}
+        yield Sample("roskva_pipeline_batches_total", part.batches, label)
+        for stage, ms in part.recent[-1].stages_ms.items() if part.recent else ():
             yield Sample("roskva_pipeline_batch_seconds", ms / 1000, {**label, "stage": stage})
-        for key, name in (("rows", "rows"), ("dead_letters", "dead_letters")):
-            if part.get(key) is not None:
-                yield Sample(f"roskva_pipeline_{name}_total", part[key], label)
-        if part["name"] == "bridge":
-            yield Sample("roskva_pipeline_lag_updates", part.get("lag_updates") or 0)
-            yield Sample("roskva_pipeline_lag_seconds", part.get("lag_seconds") or 0)
-            yield Sample("roskva_pipeline_gaps_closed_total", part.get("gaps_closed", 0))
-            delivered = part.get("delivered") or 0
-            yield Sample("roskva_pipeline_ranges_delivered_total", delivered)
+        for value, name in ((part.rows, "rows"), (part.dead_letters, "dead_letters")):
+            if value is not None:
+                yield Sample(f"roskva_pipeline_{name}_total", value, label)
+        if part.name == "bridge":
+            yield Sample("roskva_pipeline_lag_updates", part.lag_updates or 0)
+            yield Sample("roskva_pipeline_lag_seconds", part.lag_seconds or 0)
+            yield Sample("roskva_pipeline_gaps_closed_total", part.gaps_closed)
+            yield Sample("roskva_pipeline_ranges_delivered_total", part.delivered or 0)
+
+
+def of_probe(report: ProbeNow) -> Iterator[Sample]:
+    """What it found in its last round, and since it started."""
+    if report.state == "running":
+        yield Sample("roskva_probe_rounds_total", report.rounds)
+    for one in report.objectives:
+        label = {"sli": one.sli}
+        yield Sample("roskva_probe_seconds", one.total_seconds, label, one.counts)
+        yield Sample("roskva_probe_missed_total", one.missed, label)
+        yield Sample("roskva_slo_target_seconds", one.target_ms / 1000, label)
+        if one.kept is not None:
+            yield Sample("roskva_slo_kept", one.kept, label)
+        yield Sample("roskva_slo_budget_left_ratio", one.budget_left, label)
+        for window, burn in (("1h", one.burn_1h), ("24h", one.burn_24h)):
+            yield Sample("roskva_slo_burn_rate", burn, {**label, "window": window})

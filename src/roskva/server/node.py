@@ -89,7 +89,7 @@ class Node:
         self._keys = keys
         self._listeners = listeners
         self.reloads = reloads
-        self._access = Access(config)
+        self._access = Access(config, keys)
         reloads.add("the settings of apps", self._reload)
         self._shards: dict[int, Shard] = {}
         self._front: NodeFront | None = None
@@ -202,7 +202,7 @@ class Node:
         keys = token_keys(self._data.path)
         config = msgspec.structs.replace(self._config, defaults=config.defaults, apps=config.apps)
         if self._front is not None:
-            self._front.reload(config, self._access.reload(config), keys)
+            self._front.reload(config, self._access.reload(config, keys), keys)
         self._config = config
         _log.info("the settings of apps and the keys of tokens were read again")
 

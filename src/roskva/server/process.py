@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,7 +33,7 @@ class Assignment(msgspec.Struct, frozen=True):
 def run(
     node: Node,
     started: Callable[[], None] = lambda: None,
-    beside: Callable[[asyncio.Event], Awaitable[None]] | None = None,
+    beside: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = (),
 ) -> None:
     """Until SIGTERM or SIGINT. What runs `beside` the node begins when it has started."""
 
@@ -47,8 +47,8 @@ def run(
 
             def begun() -> None:
                 started()
-                if beside is not None:
-                    tasks.create_task(_awaited(beside(stop)))
+                for work in beside:
+                    tasks.create_task(_awaited(work(stop)))
 
             await node.run(stop, begun)
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
-from roskva.config import PipelineConfig
+from roskva.config import Config, PipelineConfig
+from roskva.links.reporting import read_report
 from roskva.server.front import NodeFront
 from roskva.server.shard import Shard
+from roskva.wire.admin import PipelineNow, ProbeNow
 
 PIPELINE_REPORT: Final = "pipeline.json"
+PROBE_REPORT: Final = "probe.json"
 """Beside the sockets of a node's processes."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -35,7 +36,7 @@ def process_status(name: str, front: NodeFront | None, shards: Sequence[Shard]) 
         "pid": os.getpid(),
         "rss_bytes": resident_bytes(),
         "cpu_seconds": round(time.process_time(), 3),
-        "sessions": front.sessions() if front is not None else {},
+        "sessions": front.sessions()["users"] if front is not None else {},
         "shedding": front is not None and front.pressure.shedding,
         "longest_lag_ms": round(1000 * front.pressure.longest_lag_s) if front is not None else 0,
         "counters": counters(front, shards),
@@ -57,20 +58,41 @@ def _shard_status(shard: Shard, process: str) -> dict[str, Any]:
     }
 
 
-def pipeline_status(config: PipelineConfig, run_dir: Path) -> dict[str, Any]:
+def pipeline_status(config: PipelineConfig, run_dir: Path) -> PipelineNow:
     """What the pipeline last said of itself."""
     if not config.enabled:
-        return {"state": "off", "why": "it is not enabled"}
-    try:
-        report: dict[str, Any] = msgspec.json.decode((run_dir / PIPELINE_REPORT).read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return {"state": "starting"}
-    gone = report.get("pid") and not Path(f"/proc/{report['pid']}").exists()
-    return {"state": "starting"} if gone else report
+        return PipelineNow("off", "it is not enabled")
+    report = read_report(run_dir / PIPELINE_REPORT, PipelineNow)
+    return PipelineNow("starting") if report is None or _gone(report.pid) else report
+
+
+def why_no_prober(config: Config) -> str:
+    """Nothing, if there is one."""
+    if not config.probe.enabled:
+        return "it is not enabled"
+    if config.tls.require_client_certificate:
+        return "client certificates are required, and it has none"
+    return ""
+
+
+def probe_status(config: Config, run_dir: Path) -> ProbeNow:
+    """What the prober found last."""
+    if why := why_no_prober(config):
+        return ProbeNow(why=why)
+    report = read_report(run_dir / PROBE_REPORT, ProbeNow)
+    return ProbeNow(state="starting") if report is None or _gone(report.pid) else report
+
+
+def _gone(pid: int) -> bool:
+    return bool(pid) and not Path(f"/proc/{pid}").exists()
 
 
 def gathered(
-    version: str, started_at: float, told: list[dict[str, Any]], pipeline: dict[str, Any]
+    version: str,
+    started_at: float,
+    told: list[dict[str, Any]],
+    pipeline: PipelineNow,
+    probe: ProbeNow,
 ) -> dict[str, Any]:
     shards = [shard for process in told for shard in process.pop("shards", [])]
     return {
@@ -79,6 +101,7 @@ def gathered(
         "processes": told,
         "shards": sorted(shards, key=lambda shard: shard["shard"]),
         "pipeline": pipeline,
+        "probe": probe,
     }
 
 

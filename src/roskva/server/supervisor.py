@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -78,7 +78,7 @@ class Supervisor:
         source: Source,
         processes: tuple[Process, ...],
         ports: Ports,
-        beside: "Child | None" = None,
+        beside: Sequence["Child"] = (),
     ) -> None:
         """`ports` are held by sockets that are bound and not listening, for the registrars.
         `beside`: what else is to be kept running, and needed by nobody."""
@@ -107,8 +107,8 @@ class Supervisor:
                 if role.front:
                     serving.append(task)
             started()
-            if self._beside is not None:
-                tasks.create_task(keep(self._beside, stop))
+            for child in self._beside:
+                tasks.create_task(keep(child, stop))
             await asyncio.wait(serving)
             stop_states.set()  # by now the last acks have reached them
 
@@ -166,7 +166,8 @@ async def _run_once(
     )
     assert process.stdin is not None
     running[child.name] = process
-    process.stdin.write(child.tell())
+    with suppress(RuntimeError, OSError):  # it was killed before it could be told
+        process.stdin.write(child.tell())
     ended = asyncio.ensure_future(process.wait())
     stopping = asyncio.ensure_future(stop.wait())
     try:

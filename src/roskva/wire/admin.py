@@ -41,16 +41,46 @@ class StageTime(msgspec.Struct, frozen=True):
     count: int
 
 
-class Objective(msgspec.Struct, frozen=True):
+class Objective(msgspec.Struct, frozen=True, kw_only=True):
     """A service level objective, and how it is kept."""
 
-    name: str
+    sli: str
+    """What is measured."""
     path: str
-    target: str
-    value: float | None
-    kept: bool
-    budget_left: float | None
-    """Of its error budget, from 1 down to 0 and below."""
+    """Between whom."""
+    target_ms: int
+    share: float
+    """Of the rounds that have to keep it."""
+    kept: bool | None
+    """In the last round; null: it could not be measured in it."""
+    took_ms: float | None
+    text: str
+    """What is wrong, in words; nothing if it is kept."""
+    budget_left: float
+    """Of the error budget of a day, from 1 down to 0 and below."""
+    burn_1h: float
+    """At 1 the budget is spent just as the window ends."""
+    burn_24h: float
+    measured: int
+    """Rounds, since the prober started."""
+    missed: int
+    total_seconds: float
+    counts: list[int]
+    """Rounds by the time they took: see the buckets of `roskva_probe_seconds`."""
+
+
+class ProbeNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The prober that runs with the node."""
+
+    state: Literal["off", "starting", "running"] = "off"
+    why: str = ""
+    pid: int = 0
+    at: float = 0.0
+    """When its last round ended."""
+    every_seconds: float = 0.0
+    rounds: int = 0
+    sentence: str = ""
+    objectives: list[Objective] = []
 
 
 class ProcessNow(msgspec.Struct, frozen=True):
@@ -81,18 +111,35 @@ class ShardNow(msgspec.Struct, frozen=True):
     """From registrars that are up."""
 
 
-class PartNow(msgspec.Struct, frozen=True):
+class BatchTimes(msgspec.Struct, frozen=True):
+    """A micro-batch that had something to do."""
+
+    batch: int
+    at: float
+    rows: int
+    total_ms: int
+    stages_ms: dict[str, int]
+    """As Spark names them."""
+
+
+class PartNow(msgspec.Struct):
     """The bridge, or an ingest."""
 
     name: str = ""
-    state: str = ""
+    state: str = "starting"
     batches: int = 0
     batch_ms: int | None = None
+    """What the last micro-batch took."""
+    recent: list[BatchTimes] = []
+    """One per second at most, the oldest first."""
     last_error: str = ""
     lag_updates: int | None = None
+    """Of the bridge: what the feed has and the matchers have not, if there is a bridge to ask."""
     lag_seconds: float | None = None
     delivered: int | None = None
+    """Ranges that a matcher took over from the bridge, and not from the fast path."""
     gaps: list[int] = []
+    """Shards whose gap is being closed beside the query."""
     gaps_closed: int = 0
     rows: int | None = None
     published: int | None = None
@@ -100,11 +147,17 @@ class PartNow(msgspec.Struct, frozen=True):
     dead_letters: int | None = None
 
 
-class PipelineNow(msgspec.Struct, frozen=True):
+class PipelineNow(msgspec.Struct):
+    """What the pipeline says of itself, every second."""
+
     state: str = "off"
     why: str = ""
+    """It is off."""
     pid: int = 0
+    started_at: float = 0.0
+    written_at: float = 0.0
     rss_bytes: int = 0
+    """Of all its processes."""
     cpu_seconds: float = 0.0
     parts: list[PartNow] = []
 
@@ -125,8 +178,7 @@ class Now(msgspec.Struct, frozen=True):
     stages: list[StageTime]
     traced_one_in: int | None
     """How many updates are sampled for `stages`; none, if it is null."""
-    objectives: list[Objective]
-    """Empty as long as nobody measures them."""
+    probe: ProbeNow
     pipeline: PipelineNow
     clients_here: bool = True
     """Clients connect to this port, too."""
@@ -226,13 +278,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     row: str
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(BatchTimes, frozen=True):
     part: str
-    batch: int
-    at: float
-    rows: int
-    total_ms: int
-    stages_ms: dict[str, int]
 
 
 class JobNow(msgspec.Struct, frozen=True):

@@ -3,13 +3,13 @@
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from roskva.server.inside.pipeline import audited, detail, keep, keep_objects, plot
+from roskva.wire.admin import BatchTimes, PartNow, PipelineNow
 
-OFF: dict[str, Any] = {"state": "off", "why": "Java is missing"}
+OFF = PipelineNow("off", "Java is missing")
 
 
 class Found(msgspec.Struct):
@@ -85,8 +85,8 @@ def test_the_latest_dead_letters_come_first(tmp_path: Path) -> None:
 
 
 def test_batches_are_shown_with_their_stages(tmp_path: Path) -> None:
-    batch = {"batch": 4, "at": 1.0, "rows": 9, "total_ms": 30, "stages_ms": {"addBatch": 20}}
-    part = {"name": "bridge", "state": "running", "lag_updates": 3, "recent": [batch]}
-    found = detail(tmp_path, {"state": "running", "parts": [part]})
+    batch = BatchTimes(4, 1.0, 9, 30, {"addBatch": 20})
+    part = PartNow("bridge", "running", lag_updates=3, recent=[batch])
+    found = detail(tmp_path, PipelineNow("running", parts=[part]))
     assert found.sentence == "The pipeline is running; the matchers are 3 updates behind the feed."
     assert (found.batches[0].part, found.batches[0].stages_ms) == ("bridge", {"addBatch": 20})

@@ -13,32 +13,37 @@ import httpx
 from roskva.config import AppConfig, Config, has_keys
 from roskva.config.access import key_digest
 from roskva.core.standing import Standing
+from roskva.core.token import TokenKeys
+from roskva.model import PROBE_APPS
 from roskva.server.access.authority import AppRules, KeyedAuthority
 from roskva.server.access.base import AllowAll, Authority
 from roskva.server.access.hook import Hook, HookSettings
 from roskva.server.access.jwks import Jwks
 from roskva.server.access.jwt import JwtVerifier
 from roskva.server.access.patterns import NamePatterns
+from roskva.server.access.prober import ProberKeys, accepted_keys
 from roskva.server.access.publish_keys import PublishKeys
 
 _LOOK_S: Final = 1.0
 """How often it is seen whether keys are due to be fetched again."""
+_OF_PROBER: Final = AppRules(register=NamePatterns(("**",)), publish=NamePatterns(("**",)))
 
 
 class Access:
-    def __init__(self, config: Config) -> None:
-        """`BadConfig` if a file that the settings name is not good."""
+    def __init__(self, config: Config, tokens: TokenKeys | None = None) -> None:
+        """`BadConfig` if a file that the settings name is not good. `tokens`: the keys under which
+        this node seals tokens; without them there is no prober."""
         self._http = httpx.AsyncClient(follow_redirects=False)
         self._jwks: dict[str, Jwks] = {}
         self._hooks: dict[HookSettings, Hook] = {}
-        self.authority: Authority = self._built(config)
+        self.authority: Authority = self._built(config, tokens)
 
-    def reload(self, config: Config) -> Authority:
+    def reload(self, config: Config, tokens: TokenKeys | None = None) -> Authority:
         """`BadConfig` leaves everything as it was."""
         for jwks in self._jwks.values():
             if not jwks.remote:
                 jwks.read_again()
-        self.authority = self._built(config)
+        self.authority = self._built(config, tokens)
         return self.authority
 
     async def run(self) -> None:
@@ -55,7 +60,7 @@ class Access:
     async def close(self) -> None:
         await self._http.aclose()
 
-    def _built(self, config: Config) -> Authority:
+    def _built(self, config: Config, tokens: TokenKeys | None) -> Authority:
         if not has_keys(config):
             return AllowAll()
         jwks = {app.jwks: self._jwks_at(app.jwks) for app in config.apps.values() if app.jwks}
@@ -75,7 +80,9 @@ class Access:
             for reference in app.publish_keys
         )
         guarded = frozenset(name for name, app in config.apps.items() if app.authorise_at_notify)
-        return KeyedAuthority(apps, keys, standing_of(config, keys), guarded)
+        prober = ProberKeys(() if tokens is None else accepted_keys(config.probe, tokens))
+        apps |= dict.fromkeys(PROBE_APPS, _OF_PROBER)
+        return KeyedAuthority(apps, keys, prober, standing_of(config, keys), guarded)
 
     def _jwks_at(self, place: str) -> Jwks:
         return self._jwks.get(place) or Jwks(place, self._http)
@@ -101,7 +108,8 @@ def hook_settings(name: str, app: AppConfig) -> HookSettings | None:
 def standing_of(config: Config, keys: PublishKeys) -> Standing:
     return Standing(
         keyed=True,
-        apps={n: _seconds(app.generation) for n, app in config.apps.items() if app.jwks},
+        apps={n: _seconds(app.generation) for n, app in config.apps.items() if app.jwks}
+        | dict.fromkeys(PROBE_APPS, 0),
         principals={
             name: {principal: _seconds(moment) for principal, moment in app.revoked.items()}
             for name, app in config.apps.items()

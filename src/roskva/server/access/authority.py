@@ -18,6 +18,7 @@ from roskva.server.access.base import ALLOWED, Later, Verdict, not_accepted
 from roskva.server.access.hook import Hook
 from roskva.server.access.jwt import BadJwt, JwtVerifier, UnknownKey, audiences, looks_like_jwt
 from roskva.server.access.patterns import NamePatterns
+from roskva.server.access.prober import ProberKeys
 from roskva.server.access.publish_keys import PublishKeys
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS
 
@@ -38,6 +39,7 @@ class KeyedAuthority:
         self,
         apps: dict[str, AppRules],
         keys: PublishKeys,
+        prober: ProberKeys,
         standing: Standing,
         guarded: frozenset[str],
     ) -> None:
@@ -45,6 +47,7 @@ class KeyedAuthority:
         self.guarded = guarded
         self._apps = apps
         self._keys = keys
+        self._prober = prober
         self._by_audience = {
             rules.verifier.audience: rules.verifier
             for rules in apps.values()
@@ -60,7 +63,7 @@ class KeyedAuthority:
             or not credential.isascii()  # as every header is
         ):
             raise not_accepted()
-        who = self._keys.find(credential)
+        who = self._keys.find(credential) or self._prober.find(credential)
         if who is not None and app in (None, who.app):
             return who
         if who is not None or not looks_like_jwt(credential):

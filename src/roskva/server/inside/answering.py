@@ -72,7 +72,7 @@ class Answers:
                 if self._front is None:
                     return {"sessions": 0}
                 self._front.recheck()
-                return {"sessions": sum(self._front.sessions().values())}
+                return {"sessions": len(self._front.core.conns)}
             case Ask(what="checkpoint", shard=number, name=name):
                 await self._owned(number).checkpoint(name)
                 return {}
@@ -102,9 +102,12 @@ class Answers:
         return shard
 
     def _counted(self) -> dict[str, int]:
+        """Of users: what the prober does is left out."""
         shards = list(self._shards.values())
-        appended = sum(shard.feed_end for shard in shards)
-        return {**counters(self._front, shards), "appended": appended}
+        counted = counters(self._front, shards)
+        if self._front is not None:
+            counted["acks"] -= self._front.core.interests.sums.probe.acked
+        return {**counted, "appended": sum(shard.published for shard in shards)}
 
     async def _now(self) -> ProcessFacts:
         status = self.status()

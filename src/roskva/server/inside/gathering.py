@@ -28,8 +28,8 @@ from roskva.server.inside.objects import look_at_object
 from roskva.server.inside.stages import stage_times
 from roskva.server.inside.troubles import sentence, troubles
 from roskva.server.listening import Ports
-from roskva.server.measuring import of_pipeline
-from roskva.server.status import gathered, pipeline_status
+from roskva.server.measuring import of_pipeline, of_probe
+from roskva.server.status import gathered, pipeline_status, probe_status
 from roskva.wire.admin import (
     ClientNow,
     Freshness,
@@ -37,6 +37,7 @@ from roskva.wire.admin import (
     ObjectNow,
     PipelineDetail,
     PipelineNow,
+    ProbeNow,
     ProcessNow,
     ShardNow,
 )
@@ -70,14 +71,18 @@ class Inside:
         )
         named = [{"name": p.name, **answer} for p, answer in zip(others, told, strict=True)]
         own = self._answers.status()
-        return gathered(__version__, self._started_at, [own, *named], self._report())
+        return gathered(
+            __version__, self._started_at, [own, *named], self._pipeline(), self._probe()
+        )
 
     async def metrics(self) -> bytes:
         processes = self._processes.all
         told = await asyncio.gather(
             *(self._processes.ask(process, Ask("metrics"), dict) for process in processes)
         )
-        samples: dict[str | None, list[Sample]] = {None: list(of_pipeline(self._report()))}
+        samples: dict[str | None, list[Sample]] = {
+            None: [*of_pipeline(self._pipeline()), *of_probe(self._probe())]
+        }
         for process, answer in zip(processes, told, strict=True):
             samples[process.name] = (
                 [Sample("roskva_process_up", 0)]
@@ -86,8 +91,11 @@ class Inside:
             )
         return exposition(samples)
 
-    def _report(self) -> dict[str, Any]:
+    def _pipeline(self) -> PipelineNow:
         return pipeline_status(self._config().pipeline, self._run_dir)
+
+    def _probe(self) -> ProbeNow:
+        return probe_status(self._config(), self._run_dir)
 
     async def object(self, key: Key) -> ObjectNow:
         return await look_at_object(self._processes, self._config(), self._data, key)
@@ -117,8 +125,10 @@ class Inside:
             for name, rate in facts.process.per_second.items():
                 per_second[name] += rate
         freshness = _summed([facts.freshness for facts in answered])
-        report = msgspec.convert(self._report(), PipelineNow)
-        wrong = troubles(shown, shards, freshness, report)
+        report, probe = self._pipeline(), self._probe()
+        for part in report.parts:
+            part.recent = []  # they are for the page of the pipeline
+        wrong = troubles(shown, shards, freshness, report, probe.objectives)
         return Now(
             version=__version__,
             at=time.time(),
@@ -133,7 +143,7 @@ class Inside:
             freshness=freshness,
             stages=stage_times(passed for facts in answered for passed in facts.passed),
             traced_one_in=self._config().node.trace_one_in,
-            objectives=[],
+            probe=probe,
             pipeline=report,
             mqtt_port=self._ports.mqtt,
         )
@@ -146,7 +156,7 @@ class Inside:
         ]
 
     async def pipeline(self) -> PipelineDetail:
-        return await asyncio.to_thread(pipeline.detail, self._data, self._report())
+        return await asyncio.to_thread(pipeline.detail, self._data, self._pipeline())
 
 
 def _summed(parts: Sequence[Freshness]) -> Freshness:

@@ -47,13 +47,14 @@ class KeptObject(msgspec.Struct, frozen=True, array_like=True):
     states: dict[str, int]
 
 
-def detail(data: Path, report: dict[str, Any]) -> PipelineDetail:
-    now = msgspec.convert(report, PipelineNow)
+def detail(data: Path, now: PipelineNow) -> PipelineDetail:
     batches = [
-        msgspec.convert({"part": part["name"], **batch}, Batch)
-        for part in report.get("parts", [])
-        for batch in part.get("recent", [])
+        Batch(**msgspec.structs.asdict(batch), part=part.name)
+        for part in now.parts
+        for batch in part.recent
     ]
+    for part in now.parts:
+        part.recent = []
     dead = list(_dead_letters(data / "pipeline"))
     jobs = [found for name in JOB_NAMES if (found := _job(data, name)) is not None]
     return PipelineDetail(_sentence(now), now, batches, dead, jobs)

@@ -19,7 +19,7 @@ def troubles(
 ) -> list[Trouble]:
     """The worst first."""
     found = [*_processes(processes, shards), *_pipeline(pipeline)]
-    found += [_missed(objective) for objective in objectives if not objective.kept]
+    found += [Trouble("bad", one.text) for one in objectives if one.kept is False]
     registrars = sum("registrar" in process.role for process in processes)
     for shard in shards:
         found += _shard(shard, registrars)
@@ -109,7 +109,3 @@ def _pipeline(pipeline: PipelineNow) -> list[Trouble]:
                 Trouble("warn", f"{name} could not publish {part.dead_letters:,} rows: see why.")
             )
     return found
-
-
-def _missed(objective: Objective) -> Trouble:
-    return Trouble("bad", f"{objective.name} is missed on {objective.path}: {objective.target}.")

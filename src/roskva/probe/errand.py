@@ -1,0 +1,22 @@
+"""What the prober of a node is told when it is started."""
+
+from pathlib import Path
+
+import msgspec
+
+from roskva.config import Config
+from roskva.links.running import Process
+from roskva.server.listening import Ports
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """What the prober is told."""
+
+    config: Config
+    data: Path
+    ports: Ports
+    processes: tuple[Process, ...]
+    report: Path
+    """Where to say what was found."""
+    pipeline: Path
+    """Where the pipeline says how it is."""

@@ -1,0 +1,209 @@
+"""The paths that are probed: each a client as users have them, over one channel.
+
+A path is entered when its client listens, and has been told what its objects stand at. It then
+yields what is to be awaited once something was published: the seconds it took until the client was
+told. Clients keep their identities from round to round, so that they leave no rows behind.
+"""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from roskva.client.client import Client
+from roskva.core.effects import Notify, NotifyUnknown, RegistrationStatus, Trouble
+from roskva.model import PROBE_APP, PROBE_SLOW_APP
+from roskva.probe.mqtt import MqttAddress, MqttListener
+from roskva.server.access.prober import credential
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What is probed, and how to get in."""
+
+    url: str
+    identities: Path
+    """A directory of the prober's own."""
+    objects: Mapping[str, str]
+    """Names of objects, each with the process that owns its shard: one for each such process."""
+    mqtt_port: int | None = None
+    pipeline: bool = False
+    """The way through the pipeline as well."""
+    pipeline_trouble: str = ""
+    """What is known to be wrong with it."""
+    key: str | None = None
+    """Of a node with keys."""
+    context: ssl.SSLContext | None = None
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.objects))
+
+    def credential(self, app: str) -> str | None:
+        return None if self.key is None else credential(app, self.key)
+
+    def headers(self, app: str) -> dict[str, str]:
+        shown = self.credential(app)
+        return {} if shown is None else {"authorization": f"Bearer {shown}"}
+
+
+class Published(msgspec.Struct):
+    version: int
+    began: float
+    acknowledged: asyncio.Event
+
+
+class Progress(msgspec.Struct):
+    """How far a client got, for the words if it gets no further."""
+
+    missing: set[str] = msgspec.field(default_factory=set)
+    """The names that it was not told of."""
+    trouble: str = ""
+
+
+Told = Callable[[Published], Awaitable[float]]
+Listener = Callable[[Progress], AbstractAsyncContextManager[Told]]
+
+
+class Paths:
+    def __init__(self, target: Target, http: httpx.AsyncClient) -> None:
+        self._target = target
+        self._http = http
+
+    async def register(self, progress: Progress) -> float:
+        began, name = time.perf_counter(), self._target.first
+        async with self._client("register", PROBE_APP) as client:
+            await client.register(name, version=0)
+            async for event in client:
+                if isinstance(event, Trouble):
+                    progress.trouble = event.text
+                elif isinstance(event, RegistrationStatus) and event.registered:
+                    break
+            took = time.perf_counter() - began
+            await client.unregister(name)
+        return took
+
+    @asynccontextmanager
+    async def websocket(self, progress: Progress) -> AsyncIterator[Told]:
+        """To each of the processes with shards."""
+        names = set(self._target.objects)
+        async with self._listening("websocket", PROBE_APP, names, progress) as told:
+            yield told
+
+    @asynccontextmanager
+    async def pipeline(self, progress: Progress) -> AsyncIterator[Told]:
+        names = {self._target.first}
+        async with self._listening("pipeline", PROBE_SLOW_APP, names, progress) as told:
+            yield told
+
+    @asynccontextmanager
+    async def _listening(
+        self, identity: str, app: str, names: set[str], progress: Progress
+    ) -> AsyncIterator[Told]:
+        async with self._client(identity, app) as client:
+            for name in names:
+                await client.register(name, version=0)
+            await _told(client, names, progress)
+
+            async def told(published: Published) -> float:
+                await _told(client, names, progress, published.version)
+                return time.perf_counter() - published.began
+
+            yield told
+
+    @asynccontextmanager
+    async def reconnect(self, progress: Progress) -> AsyncIterator[Told]:
+        names = {self._target.first}
+        async with self._client("reconnect", PROBE_APP) as client:
+            await client.register(self._target.first, version=0)
+            held = await _told(client, names, progress)
+
+        async def told(published: Published) -> float:
+            await published.acknowledged.wait()
+            began = time.perf_counter()
+            async with self._client("reconnect", PROBE_APP) as client:
+                await client.register(self._target.first, version=held)
+                await _told(client, names, progress, published.version)
+                return time.perf_counter() - began
+
+        yield told
+
+    @asynccontextmanager
+    async def mqtt(self, progress: Progress) -> AsyncIterator[Told]:
+        target = self._target
+        host, port = urlsplit(target.url).hostname or "", target.mqtt_port or 0
+        at, shown = MqttAddress(host, port, target.context), target.credential(PROBE_APP)
+        async with MqttListener(at, PROBE_APP, target.first, shown) as listener:
+            await listener.version()
+
+            async def told(published: Published) -> float:
+                while (await listener.version() or 0) < published.version:
+                    pass
+                return time.perf_counter() - published.began
+
+            yield told
+
+    @asynccontextmanager
+    async def events(self, progress: Progress) -> AsyncIterator[Told]:
+        async with self._http.stream(
+            "GET",
+            "/v1/events",
+            params={"object": f"{PROBE_APP}/{self._target.first}"},
+            headers=self._target.headers(PROBE_APP),
+        ) as answer:
+            answer.raise_for_status()
+            versions = _versions(answer)
+            await anext(versions)
+
+            async def told(published: Published) -> float:
+                async for version in versions:
+                    if version >= published.version:
+                        return time.perf_counter() - published.began
+                raise EOFError("the stream ended")
+
+            yield told
+
+    def _client(self, identity: str, app: str) -> Client:
+        target = self._target
+        return Client(
+            target.url,
+            app,
+            target.identities / identity,
+            application="roskva-probe",
+            tls=target.context,
+            credential=target.credential(app),
+        )
+
+
+async def _versions(answer: httpx.Response) -> AsyncIterator[int]:
+    async for line in answer.aiter_lines():
+        field, _, value = line.partition(": ")
+        if field == "data":
+            yield int(json.loads(value)["version"] or 0)
+
+
+async def _told(
+    client: Client, names: set[str], progress: Progress, version: int | None = None
+) -> int:
+    """Of all of them at least this version; or anything, if only that it is unknown. Returns the
+    highest."""
+    progress.missing, highest = set(names), 0
+    async for event in client:
+        match event:
+            case Trouble(text=text):
+                progress.trouble = text
+            case Notify(name=name) | NotifyUnknown(name=name):
+                client.ack(event)
+                told = event.version if isinstance(event, Notify) else 0
+                highest = max(highest, told)
+                if version is None or told >= version:
+                    progress.missing.discard(name)
+        if not progress.missing:
+            return highest
+    raise EOFError("the connection ended")
