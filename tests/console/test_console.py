@@ -32,7 +32,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     scratch = tmp_path_factory.mktemp("console")
     (scratch / "roskva.toml").write_text("[node]\ntrace_one_in = 1\n")
     flags = ("--config", str(scratch / "roskva.toml"), "--registrars", "1", "--matchers", "2")
-    node = Node(scratch / "data", *flags)
+    node = Node(scratch / "data", *flags, probe=True)
     try:
         node.start()
         yield node
@@ -60,8 +60,14 @@ def test_now_shows_the_path_with_its_rates(page: Page) -> None:
     expect(picture.locator(".flow")).to_have_count(4)
     expect(picture.get_by_text("12 sessions")).to_be_visible()
     expect(page.get_by_text("into the feed")).to_be_visible()
-    expect(page.get_by_text("Nobody measures objectives")).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("registrar-0"))).to_be_visible()
+
+
+def test_now_shows_what_the_prober_measures(page: Page) -> None:
+    expect(page.get_by_text("All 6 paths are well. Every 5 s")).to_be_visible()
+    row = page.get_by_role("row", name=re.compile("notify-mqtt"))
+    expect(row).to_contain_text("feed → matcher → registrar → MQTT")
+    expect(row).to_contain_text("kept")
 
 
 def test_an_object_says_who_has_not_heard_and_leads_to_them(page: Page, scene: Scene) -> None:

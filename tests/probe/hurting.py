@@ -16,6 +16,7 @@ PATIENCE_S: Final = 2.0
 NOTICE_S: Final = 3 * (EVERY_S + PATIENCE_S)
 """A round that was under way, and one that sees it all; and as much again for a busy machine."""
 SETTLED_S: Final = 60.0
+_LIFE_S: Final = 0.4
 SETTINGS: Final = f"""
 [probe]
 every_seconds = {EVERY_S}
@@ -81,13 +82,17 @@ class Probed(Node):
         return found[0]
 
     def keeps_dying(self, spared: set[int]) -> Callable[[], None]:
-        """Kills with −9 whichever of the processes with clients or shards is not spared."""
+        """Kills with −9 whichever of the processes with clients or shards is not spared, before
+        it serves; but not so fast that it is started ever later."""
+        seen: dict[int, float] = {}
 
         def kill() -> None:
             for pid in self.processes():
                 with suppress(OSError):
                     words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                    if pid not in spared and b"roskva.server.process" in words:
+                    if pid in spared or b"roskva.server.process" not in words:
+                        continue
+                    if time.monotonic() > seen.setdefault(pid, time.monotonic()) + _LIFE_S:
                         os.kill(pid, signal.SIGKILL)
 
         return kill

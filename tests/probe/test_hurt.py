@@ -44,14 +44,13 @@ def test_a_matcher_that_keeps_dying_is_named(tmp_path: Path) -> None:
     with probed(tmp_path, "--registrars", "1", "--matchers", "2") as node:
         pids = node.pids()
         spared = {pids["state-0"], pids["registrar-0"]}
-        report = node.await_hurt("notify-websocket", meanwhile=node.keeps_dying(spared))
+        report = node.await_hurt("notify-websocket", "publish", meanwhile=node.keeps_dying(spared))
         assert "(feed → matcher → registrar → WebSocket)" in report["sentence"]
-        assert "of what state-1 has" in report["sentence"]
+        assert "publish fails (publisher → feed): state-1: " in report["sentence"]
         assert node.kept()["notify-events"] is not False  # of what state-0 has
         now = httpx.get(f"{node.url}/v1/admin/now").raise_for_status().json()
         said = [trouble["text"] for trouble in now["troubles"]]
         assert any("notify-websocket" in text for text in said), said
-        node.await_well()
 
 
 def test_a_feed_whose_disk_is_full_hurts_publishing_alone(

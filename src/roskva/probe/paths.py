@@ -64,6 +64,8 @@ class Progress(msgspec.Struct):
 
     missing: set[str] = msgspec.field(default_factory=set)
     """The names that it was not told of."""
+    wanted: int = 0
+    """How many it waits for."""
     trouble: str = ""
 
 
@@ -193,7 +195,7 @@ async def _told(
 ) -> int:
     """Of all of them at least this version; or anything, if only that it is unknown. Returns the
     highest."""
-    progress.missing, highest = set(names), 0
+    progress.missing, progress.wanted, highest = set(names), len(names), 0
     async for event in client:
         match event:
             case Trouble(text=text):

@@ -139,8 +139,8 @@ class _Round:
 
     def _late(self, progress: Progress, within_s: float) -> str:
         text = f"not within {within_s:g} s"
-        owners = {self._target.objects[name] for name in progress.missing}
-        if owners and len(self._target.objects) > 1:
+        if len(progress.missing) < progress.wanted:  # else it may be the client that is cut off
+            owners = {self._target.objects[name] for name in progress.missing}
             text += f", of what {' and '.join(sorted(owners))} has"
         return f"{text} ({progress.trouble})" if progress.trouble else text
 
