@@ -23,7 +23,7 @@ from typing import Final, Literal
 import msgspec
 
 from benchmarks.result import Result, Settings
-from benchmarks.serving import authorised, encrypted
+from benchmarks.serving import authorised, encrypted, observed
 from benchmarks.serving.generator import Generator, Load, Protocol
 from benchmarks.serving.servers import (
     Server,
@@ -66,6 +66,7 @@ def run(settings: Settings) -> list[Result]:
         results += registrars(settings, generator, directory)
         results += tls(settings, directory, server_cores, generator_cores)
         results += keys(settings, directory, server_cores, generator_cores)
+        results += observed.run(settings, generator, directory, server_cores)
     return results
 
 

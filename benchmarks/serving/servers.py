@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -86,11 +86,18 @@ def mosquitto(directory: Path, cores: set[int]) -> Iterator[Server]:
 
 
 @contextmanager
-def roskva(directory: Path, cores: set[int], *flags: str) -> Iterator[Server]:
+def roskva(
+    directory: Path,
+    cores: set[int],
+    *flags: str,
+    program: Sequence[str] = (str(Path(sys.executable).with_name("roskva")),),
+    probe: bool = False,
+) -> Iterator[Server]:
+    """`probe`: its prober as well, which is a process more."""
     port, http_port = _free_port(), _free_port()
-    command = [str(Path(sys.executable).with_name("roskva")), "serve"]
-    command += ["--data", str(directory / "data")]
+    command = [*program, "serve", "--data", str(directory / "data")]
     command += ["--port", str(http_port), "--mqtt-port", str(port), "--no-pipeline", *flags]
+    command += [] if probe else ["--no-probe"]
     with _running(command, directory, cores, port, http_port) as pid:
         yield Server("Roskva", pid, port, http_port)
 

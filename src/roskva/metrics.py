@@ -185,7 +185,7 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
         _counter("mqtt_troubles", "MQTT: what went wrong with connections.", "what"),
     ),
     "Latency": (
-        _times("stage", "Since it was published, until a sampled update was there.", "stage"),
+        _times("stage", "Since publishing, until an update that is followed was there.", "stage"),
     ),
     "Pipeline": tuple(
         map(

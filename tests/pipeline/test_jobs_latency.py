@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from roskva.errors import BadInput
 from roskva.feed.trace import DIRECTORY, Trace
+from roskva.model import PROBE_APP
 from roskva.pipeline.jobs.latency import deliveries, latency, stage_times
 from roskva.pipeline.jobs.plots import draw
 from roskva.pipeline.traces import TraceReader, traces
@@ -98,8 +99,9 @@ def test_what_a_node_noted_becomes_a_table_and_two_pictures(
 def test_all_processes_sample_the_same_updates(tmp_path: Path) -> None:
     one, other = (Trace(tmp_path / DIRECTORY / name, 8, 0) for name in ("one", "other"))
     for version in range(800):
-        one.note("matched", "a/x", version, version)
-        other.note("sent", "a/x", version, version)
+        for trace, stage in ((one, "matched"), (other, "sent")):
+            if trace.wants("a/x", version):
+                trace.note(stage, "a/x", version, version)
     one.close(0)
     other.close(0)
     reader = TraceReader(tmp_path)
@@ -109,6 +111,18 @@ def test_all_processes_sample_the_same_updates(tmp_path: Path) -> None:
     ]
     assert noted[0] == noted[1]
     assert 50 < len(noted[0]) < 200
+
+
+def test_what_the_prober_publishes_is_followed_and_not_written_down(tmp_path: Path) -> None:
+    trace = Trace(tmp_path / DIRECTORY / "node", 1_000_000, 0)
+    for stage, at_us in (("published", 0), ("sent", 5), ("acked", 9), ("acked", 10)):
+        assert trace.wants(f"{PROBE_APP}/x", 1)
+        trace.note(stage, f"{PROBE_APP}/x", 1, at_us)
+    assert [stage for _, _, stage, _ in trace.recent()] == ["published", "sent", "acked"]
+    assert sum(trace.since_published["acked"].counts) == 2
+    assert trace.sent == {f"{PROBE_APP}/x": 1}
+    assert trace.take() == []
+    trace.close(0)
 
 
 def test_a_node_that_does_not_sample_is_a_sentence(tmp_path: Path) -> None:

@@ -117,6 +117,10 @@ def test_the_prober_of_a_node_is_shown_and_counts_apart(tmp_path: Path) -> None:
         text = httpx.get(f"{node.url}/metrics").text
         assert 'roskva_probe_seconds_count{sli="notify-mqtt"}' in text
         assert 'traffic="users"' not in _lines(text, "roskva_sessions{")
+        now = httpx.get(f"{node.url}/v1/admin/now").raise_for_status().json()
+        stages = {stage["stage"] for stage in now["stages"]}
+        assert stages >= {"appended", "matched", "sent", "acked"}
+        assert 'roskva_stage_seconds_count{process="node",stage="acked"}' in text
         shown = subprocess.run(
             [ROSKVA, "status", "--url", node.url], capture_output=True, text=True, check=True
         )

@@ -97,10 +97,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     trace_one_in: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
         Meta(
-            description="Note when one in so many updates is published, appended, matched, sent "
-            "and acked, for `roskva job latency`. Not set: none."
+            description="Follow one in so many updates from publishing to their acks: for the "
+            "stages on the console and in the metrics, and for `roskva job latency`."
         ),
-    ] = None
+    ] = 100
     token_hours: Annotated[
         int,
         Meta(

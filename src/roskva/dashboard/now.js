@@ -93,11 +93,12 @@ function promises({ probe }) {
 
 function times(now) {
   if (now.traced_one_in === null)
-    return h("p", { class: "empty" }, "Updates are not sampled. With ", h("code", {}, "trace_one_in = 100"), " under ", h("code", {}, "[node]"), " one in a hundred is followed from publisher to ack.");
+    return h("p", { class: "empty" }, "Updates are not sampled: ", h("code", {}, "trace_one_in"), " under ", h("code", {}, "[node]"), " is off.");
   if (!now.stages.length)
     return h("p", { class: "empty" }, `One in ${number(now.traced_one_in)} updates is followed from publisher to ack. None has come by yet.`);
   const longest = Math.max(...now.stages.map((stage) => stage.p99_ms), 0.001);
   return [
+    h("p", { class: "soft" }, `From one stage to the next, of one in ${number(now.traced_one_in)} updates and of what the prober publishes.`),
     h("div", { class: "stage soft small", "aria-hidden": "true" }, h("span"), h("span"), h("span", { class: "num" }, "half in"), h("span", { class: "num" }, "99 % in")),
     ...now.stages.map((stage) => h("div", { class: "stage" },
       h("span", {}, MEANING[stage.stage] ?? stage.stage),

@@ -3,7 +3,8 @@
 Every process of a node writes a log of its own, `DATA/trace/NAME`, in the format of the feed: an
 entry is an update whose `source` is the stage and whose `published_at` is when it was there. Which
 updates are sampled is decided by a hash of object and version, so that all processes take the same
-ones without talking about it.
+ones without talking about it. The prober's own are always followed, so that a quiet node can say as
+well how long its stages take; they are not written down.
 
 Noting costs an entry in a list; what was noted has to be taken and written every so often. Traces
 are no part of the state: they are bounded, and may be lost or deleted.
@@ -14,13 +15,13 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from secrets import randbits
-from typing import Final
+from typing import Any, Final
 
 from roskva.disk import RealDisk
 from roskva.feed.log import MAX_GROUP_ROWS, Log, LogConfig
 from roskva.feed.retention import Retention
 from roskva.metrics import Times
-from roskva.model import Key, Update
+from roskva.model import PROBE_APPS, Key, Update
 
 STAGES: Final = ("published", "appended", "bridged", "matched", "sent", "acked")
 """In their order. `bridged` only where the fast path is off; `acked` once per client."""
@@ -42,6 +43,10 @@ class Trace:
         """Asked about last, by whom many ask in a row: object, version, whether it is wanted."""
         self._published: dict[tuple[Key, int], int] = {}
         """When the sampled updates of late were published, as far as it is known here."""
+        self.sent: dict[Key, int] = {}
+        """Of the sampled updates those that clients were sent lately: acks are looked for here."""
+        self._acked: dict[tuple[Key, int], None] = {}
+        """Those that somebody has acked."""
         self.since_published = {stage: Times() for stage in STAGES[1:]}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         retention = Retention(max_bytes=_MAX_BYTES)
@@ -57,32 +62,42 @@ class Trace:
         last = self._last
         if last[1] == version and last[0] == key:
             return last[2]
-        wanted = zlib.crc32(b"%s@%d" % (key.encode(), version)) % self._one_in == 0
+        wanted = (
+            zlib.crc32(b"%s@%d" % (key.encode(), version)) % self._one_in == 0
+            or key.partition("/")[0] in PROBE_APPS
+        )
         self._last = key, version, wanted
         return wanted
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
-        if self.wants(key, version) and len(self._noted) < MAX_GROUP_ROWS:
-            noted = Update(key, version, stage, published_at=at_us)
+        """Of an update that is wanted."""
+        noted, which = Update(key, version, stage, published_at=at_us), (key, version)
+        if len(self._noted) < MAX_GROUP_ROWS and key.partition("/")[0] not in PROBE_APPS:
             self._noted.append(noted)
+        if stage == "sent":
+            self.sent[key] = version
+            _bound(self.sent)
+        if stage != "acked":
             self._recent.append(noted)
-            self._measure(stage, (key, version), at_us)
+        elif which not in self._acked:
+            self._acked[which] = None
+            _bound(self._acked)
+            self._recent.append(noted)
+        self._measure(stage, which, at_us)
 
     def was_published(self, key: Key, version: int, at_us: int) -> None:
-        """As another process noted."""
-        if self.wants(key, version):
-            self._measure(STAGES[0], (key, version), at_us)
+        """As another process noted, of an update that is wanted."""
+        self._measure(STAGES[0], (key, version), at_us)
 
     def _measure(self, stage: str, which: tuple[Key, int], at_us: int) -> None:
         if stage == STAGES[0]:
             self._published[which] = at_us
-            if len(self._published) > _RECENT:
-                del self._published[next(iter(self._published))]
+            _bound(self._published)
         elif (published := self._published.get(which)) is not None:
             self.since_published[stage].observe(max(0, at_us - published) / 1e6)
 
     def recent(self) -> list[tuple[Key, int, str, int]]:
-        """What was noted last: object, version, stage, and when."""
+        """What was noted last: object, version, stage, and when. Of acks only the first."""
         return [
             (noted.object, noted.version, noted.source or "", noted.published_at)
             for noted in self._recent
@@ -102,3 +117,9 @@ class Trace:
     def close(self, now_us: int) -> None:
         self.write(self.take(), now_us)
         self._log.close()
+
+
+def _bound(kept: dict[Any, Any]) -> None:
+    """Without what came first."""
+    if len(kept) > _RECENT:
+        del kept[next(iter(kept))]

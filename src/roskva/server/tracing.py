@@ -1,18 +1,19 @@
 """Shards and registrars that note when sampled updates pass them, for `roskva job latency`.
 
-A node that does not sample uses the plain ones, and pays nothing.
+A node that does not sample uses the plain ones.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from roskva.core.effects import Acked, Broadcast, Effect, Event, Send, SendLink
+from roskva.core.packets import Sent
 from roskva.feed.base import Committed
 from roskva.feed.commit import wall_clock_us
 from roskva.feed.trace import DIRECTORY, Trace
-from roskva.model import NO_VERSION, Principal, Update
+from roskva.model import Principal, Update
 from roskva.server.front import NodeFront
 from roskva.server.shard import Link, Shard
 from roskva.server.stepper import Stepper
@@ -31,7 +32,8 @@ async def keep_trace(trace: Trace) -> None:
     try:
         while True:
             await asyncio.sleep(_FLUSH_S)
-            await asyncio.to_thread(trace.write, trace.take(), wall_clock_us())
+            if noted := trace.take():
+                await asyncio.to_thread(trace.write, noted, wall_clock_us())
     finally:
         trace.close(wall_clock_us())
 
@@ -40,54 +42,67 @@ class TracedShard(Shard):
     trace: Trace
 
     def _committed(self, committed: Committed) -> None:
-        for update in committed.updates:
-            self._note("published", [update], update.published_at)
-        self._note("appended", committed.updates, wall_clock_us())
+        now_us = wall_clock_us()
+        for update in self._wanted(committed.updates):
+            self.trace.note("published", update.object, update.version, update.published_at)
+            self.trace.note("appended", update.object, update.version, now_us)
         super()._committed(committed)
 
     def offered(self, link: Link, offer: Offer) -> None:
-        self._note("bridged", (update for _, update in offer.updates), wall_clock_us())
+        for update in self._wanted(update for _, update in offer.updates):
+            self.trace.note("bridged", update.object, update.version, wall_clock_us())
         super().offered(link, offer)
 
     def _carry_out(self, effect: Effect, machine: Stepper) -> None:
         # Before it is sent on: to a registrar in this process it is a call.
-        if isinstance(effect, SendLink) and isinstance(effect.message, Push):
+        if type(effect) is SendLink and type(effect.message) is Push:
             push = effect.message
-            self.trace.note("matched", push.object, push.version, wall_clock_us())
+            if self.trace.wants(push.object, push.version):
+                self.trace.note("matched", push.object, push.version, wall_clock_us())
         super()._carry_out(effect, machine)
 
-    def _note(self, stage: str, updates: Iterable[Update], at_us: int) -> None:
+    def _wanted(self, updates: Iterable[Update]) -> Iterator[Update]:
+        wants = self.trace.wants
         for update in updates:
-            if not update.reset:
-                self.trace.note(stage, update.object, update.version, at_us)
+            if wants(update.object, update.version) and not update.reset:
+                yield update
 
 
 class TracedFront(NodeFront):
+    """Acks are by far the most that passes here: they are only compared with what was sent of the
+    sampled updates, and where many are of one update, once."""
+
     trace: Trace
 
     def step(self, event: Event) -> None:
-        if isinstance(event, Acked):
-            for key, version, _ in event.sent:
-                if version != NO_VERSION:
-                    self.trace.note("acked", key, version, wall_clock_us())
-        super().step(event)
+        if type(event) is Acked:
+            self._note_acks(event.sent)
+        self._stepper.step(event)
+
+    def _note_acks(self, acks: Sequence[Sent]) -> None:
+        last: Sent | None = None
+        followed = False
+        for sent in acks:
+            if sent is not last:
+                last, followed = sent, self.trace.sent.get(sent[0]) == sent[1]
+            if followed:
+                self.trace.note("acked", sent[0], sent[1], wall_clock_us())
 
     def received(self, conn: Any, principal: Principal, message: FromClient) -> None:
-        if isinstance(message, ClientMessage):
-            self._note("acked", message.acks)
+        if type(message) is ClientMessage:
+            for ack in message.acks:
+                if ack.version is not None and self.trace.sent.get(ack.object) == ack.version:
+                    self.trace.note("acked", ack.object, ack.version, wall_clock_us())
         super().received(conn, principal, message)
 
     def from_link(self, shard: int, message: FromShard) -> None:
-        if type(message) is Push:
+        if type(message) is Push and self.trace.wants(message.object, message.version):
             self.trace.was_published(message.object, message.version, message.published_at)
         super().from_link(shard, message)
 
     def _carry_out(self, effect: Effect) -> None:
         super()._carry_out(effect)
-        if isinstance(effect, Broadcast | Send):
-            self._note("sent", effect.message.notifications)
-
-    def _note(self, stage: str, about: Iterable[Any]) -> None:
-        for each in about:
-            if each.version is not None:
-                self.trace.note(stage, each.object, each.version, wall_clock_us())
+        if type(effect) is Broadcast or type(effect) is Send:
+            for told in effect.message.notifications:
+                if told.version is not None and self.trace.wants(told.object, told.version):
+                    self.trace.note("sent", told.object, told.version, wall_clock_us())
