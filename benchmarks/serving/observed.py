@@ -30,9 +30,7 @@ _ASKED_EVERY_S: Final = 5.0
 _WITHOUT: Final = "without"
 
 
-def run(
-    settings: Settings, generator: Generator, directory: Path, cores: set[int]
-) -> list[Result]:
+def run(settings: Settings, generator: Generator, directory: Path, cores: set[int]) -> list[Result]:
     settings.progress("what being observed costs")
     plain, bare = directory / "observed", directory / "unobserved"
     for each in (plain, bare):
@@ -48,9 +46,7 @@ def run(
     ):
 
         def load(server: Server) -> Load:
-            return generator.run(
-                server, subscribers=_SUBSCRIBERS, window=_WINDOW, seconds=_TURN_S
-            )
+            return generator.run(server, subscribers=_SUBSCRIBERS, window=_WINDOW, seconds=_TURN_S)
 
         turns = [tuple(both.map(load, (observed, unobserved))) for _ in range(settings.repetitions)]
     runs = {

@@ -41,6 +41,7 @@ def make(images: Path) -> list[Path]:
         browser() as chromium,
     ):
         await_that(lambda: _bridged(node), SPARK_S, lambda: str(node.status()["pipeline"]))
+        await_that(lambda: _probed(node), SPARK_S, lambda: str(node.status()["probe"]))
         made = list(_pictures(chromium, node, images, {"now": ("/now", "text=Everything works")}))
         (Path(scratch) / "rows" / "tuesday.json").write_text(_BAD_ROWS)
         _jobs(node)
@@ -54,7 +55,7 @@ def _node(scratch: Path) -> Iterator[Node]:
     (rows / "monday.json").write_text(_GOOD_ROWS)
     settings = scratch / "roskva.toml"
     settings.write_text(_SETTINGS.format(rows=rows))
-    node = Node(scratch / "data", "--config", str(settings), pipeline=True)
+    node = Node(scratch / "data", "--config", str(settings), pipeline=True, probe=True)
     try:
         node.start()
         yield node
@@ -65,6 +66,11 @@ def _node(scratch: Path) -> Iterator[Node]:
 def _bridged(node: Node) -> bool:
     parts: list[dict[str, Any]] = node.status()["pipeline"].get("parts", [])
     return bool(parts) and all(part["state"] == "running" and part["batches"] for part in parts)
+
+
+def _probed(node: Node) -> bool:
+    kept = {one["sli"]: one["kept"] for one in node.status()["probe"]["objectives"]}
+    return "notify-pipeline" in kept and all(kept.values())
 
 
 def _jobs(node: Node) -> None:

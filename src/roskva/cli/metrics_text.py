@@ -24,8 +24,8 @@ scrape_configs:
 
 Counting costs a few additions per update and per ack, and nothing per delivery. With sampling, the
 prober and somebody who asks every few seconds it is less than 3 % of what a core delivers
-(`benchmarks/serving/observed.py`). Counters begin at 0 when their process starts; Prometheus' `rate`
-and `increase` know how to deal with that.
+(`benchmarks/serving/observed.py`). Counters begin at 0 when their process starts; `rate` and
+`increase` of Prometheus know how to deal with that.
 
 ## What adds up
 
