@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,14 +26,26 @@ _START_S: Final = 30.0
 class Server(msgspec.Struct, frozen=True):
     name: str
     pid: int
-    mqtt_port: int
+    mqtt_port: int = 0
     http_port: int = 0
+    port: int = 0
+    """Of a protocol of its own."""
 
     def cpu_s(self) -> float:
         return cpu_s(self.pid)
 
     def rss_bytes(self) -> int:
         return sum(_rss_bytes(pid) for pid in tree(self.pid))
+
+    def peak_bytes(self) -> int:
+        """The most memory that each of its processes has had."""
+        return sum(_peak_bytes(pid) for pid in tree(self.pid))
+
+    def kill(self) -> None:
+        """All of it at once, with a signal that it never sees."""
+        for pid in tree(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def server_and_client_cores() -> tuple[set[int], set[int]]:
@@ -68,6 +80,11 @@ def _rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def _peak_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
 def mosquitto_path() -> str | None:
     """Debian puts it where only root looks."""
     path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
@@ -75,13 +92,20 @@ def mosquitto_path() -> str | None:
 
 
 @contextmanager
-def mosquitto(directory: Path, cores: set[int]) -> Iterator[Server]:
+def mosquitto(
+    directory: Path,
+    cores: set[int],
+    *,
+    settings: str | None = None,
+    again: Server | None = None,
+) -> Iterator[Server]:
+    """With `again`: where that one was, which is dead by now."""
     program = mosquitto_path()
     assert program is not None
-    port = _free_port()
-    settings = directory / "mosquitto.conf"
-    settings.write_text(f"listener {port} 127.0.0.1\n" + MOSQUITTO_CONF.read_text())
-    with _running([program, "-c", str(settings)], directory, cores, port) as pid:
+    port = again.mqtt_port if again else free_port()
+    path = directory / "mosquitto.conf"
+    path.write_text(f"listener {port} 127.0.0.1\n" + (settings or MOSQUITTO_CONF.read_text()))
+    with running([program, "-c", str(path)], directory, cores, port) as pid:
         yield Server("Mosquitto", pid, port)
 
 
@@ -92,18 +116,20 @@ def roskva(
     *flags: str,
     program: Sequence[str] = (str(Path(sys.executable).with_name("roskva")),),
     probe: bool = False,
+    again: Server | None = None,
 ) -> Iterator[Server]:
-    """`probe`: its prober as well, which is a process more."""
-    port, http_port = _free_port(), _free_port()
+    """`probe`: its prober as well, which is a process more. With `again`: where that one was, which
+    is dead by now."""
+    port, http_port = (again.mqtt_port, again.http_port) if again else (free_port(), free_port())
     command = [*program, "serve", "--data", str(directory / "data")]
     command += ["--port", str(http_port), "--mqtt-port", str(port), "--no-pipeline", *flags]
     command += [] if probe else ["--no-probe"]
-    with _running(command, directory, cores, port, http_port) as pid:
+    with running(command, directory, cores, port, http_port) as pid:
         yield Server("Roskva", pid, port, http_port)
 
 
 @contextmanager
-def _running(command: list[str], directory: Path, cores: set[int], *ports: int) -> Iterator[int]:
+def running(command: list[str], directory: Path, cores: set[int], *ports: int) -> Iterator[int]:
     with (directory / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -138,7 +164,7 @@ def _await_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> Non
             return
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,8 +1,8 @@
 """The load generator: a small C program, so that the server is the limit and not its clients.
 
-It is compiled where it is used; `load.c` says what it does. It runs on other cores than the server
-where there are others, and says how busy it was: a figure is the server's only if the server was
-the busy one.
+It is compiled where it is used; `load.c` says what it does, and what it can be told. It runs on
+other cores than the server where there are others, and says how busy it was: a figure is the
+server's only if the server was the busy one.
 """
 
 import os
@@ -22,7 +22,31 @@ from benchmarks.serving.servers import Server, cpu_s
 _SOURCES: Final = Path(__file__).parent
 _FLAGS: Final = ("-std=gnu11", "-D_GNU_SOURCE", "-O2")
 
-Protocol = Literal["mqtt", "websocket"]
+Protocol = Literal["mqtt", "websocket", "nats", "kv", "redis", "streams"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Of the generator to one command. Messages and bytes are counted from its start."""
+
+    began: float
+    """As `time.monotonic()` has it, and so is the next."""
+    ended: float
+    published: int
+    deliveries: int
+    """While it measured: received, and acknowledged where the protocol acknowledges."""
+    messages: int
+    """That subscribers have received, old ones included."""
+    bytes: int
+    stale: int
+    """Subscribers × objects whose newest version is not there."""
+    mean_us: float
+    p50_us: float
+    p99_us: float
+    worst_us: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -35,6 +59,7 @@ class Load(msgspec.Struct, frozen=True):
     p50_us: float
     p99_us: float
     worst_us: float
+    mean_us: float = 0.0
     server_cpu_s: float = 0.0
     generator_cpu_s: float = 0.0
 
@@ -61,6 +86,65 @@ class Load(msgspec.Struct, frozen=True):
         return self.deliveries / max(1, self.published * subscribers)
 
 
+class Population:
+    """Subscribers and a publisher that do as they are told."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", server: Server) -> None:
+        self._process = process
+        self._server = server
+
+    def connect(self) -> Answer:
+        return self.tell("connect")
+
+    def leave(self) -> Answer:
+        return self.tell("leave")
+
+    def publish(self, count: int, in_flight: int) -> Answer:
+        """Until the server has accepted them all."""
+        return self.tell(f"publish {count} {in_flight}")
+
+    def fresh(self, quiet_s: float) -> Answer:
+        """Until everybody holds the newest versions, or nothing more comes."""
+        return self.tell(f"fresh {quiet_s}")
+
+    def measure(
+        self, *, seconds: float, window: float = 0, rate: float = 0.0, warmup: float = 0.5
+    ) -> Load:
+        command = f"rate {rate}" if rate else f"window {window}"
+        if warmup:
+            self.tell(f"{command} {warmup}")
+        before, own_before = self._server.cpu_s(), cpu_s(self._process.pid)
+        answer = self.tell(f"{command} {seconds}")
+        used, own_used = self._server.cpu_s() - before, cpu_s(self._process.pid) - own_before
+        return Load(
+            seconds=answer.seconds,
+            published=answer.published,
+            deliveries=answer.deliveries,
+            mean_us=answer.mean_us,
+            p50_us=answer.p50_us,
+            p99_us=answer.p99_us,
+            worst_us=answer.worst_us,
+            server_cpu_s=used,
+            generator_cpu_s=own_used,
+        )
+
+    def tell(self, command: str) -> Answer:
+        self.say(command)
+        return self.hear()
+
+    def say(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Answer:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the load generator gave up; it has said why")
+        return msgspec.json.decode(line, type=Answer)
+
+
 class Generator:
     def __init__(self, directory: Path, cores: set[int]) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc")
@@ -85,71 +169,77 @@ class Generator:
         workers: int = 1,
         cores: set[int] | None = None,
     ) -> Load:
-        options: dict[str, object] = {
-            "--subscribers": subscribers,
-            "--seconds": seconds,
-            "--warmup": warmup,
-            "--window": window,
-            "--rate": rate,
-            "--clean": int(clean),
-            "--workers": workers,
-        }
-        with self._started(server, protocol, options, cores or self._cores) as process:
-            _expect(process, "start")
-            before, own_before = server.cpu_s(), cpu_s(process.pid)
-            _expect(process, "stop")
-            used, own_used = server.cpu_s() - before, cpu_s(process.pid) - own_before
-            load = msgspec.json.decode(_line(process), type=Load)
-        return msgspec.structs.replace(load, server_cpu_s=used, generator_cpu_s=own_used)
+        """Subscribers of one object."""
+        with self.population(
+            server,
+            subscribers=subscribers,
+            clean=clean,
+            protocol=protocol,
+            workers=workers,
+            cores=cores,
+        ) as population:
+            population.connect()
+            return population.measure(seconds=seconds, window=window, rate=rate, warmup=warmup)
 
     @contextmanager
     def connected(
         self, server: Server, *, subscribers: int, objects: int, each: int, protocol: Protocol
     ) -> Iterator[None]:
         """Clients that have registered for `each` of the objects, and say nothing more."""
-        options: dict[str, object] = {
-            "--subscribers": subscribers,
-            "--topics": objects,
-            "--per-client": each,
-            "--hold": 1,
-        }
-        with self._started(server, protocol, options, self._cores) as process:
-            _expect(process, "ready")
+        with self.population(
+            server, subscribers=subscribers, objects=objects, each=each, protocol=protocol
+        ) as population:
+            population.connect()
             yield
 
     @contextmanager
-    def _started(
-        self, server: Server, protocol: Protocol, options: dict[str, object], cores: set[int]
-    ) -> Iterator["subprocess.Popen[bytes]"]:
-        options |= {
+    def population(
+        self,
+        server: Server,
+        *,
+        subscribers: int,
+        objects: int = 1,
+        each: int = 1,
+        clean: bool = True,
+        retain: bool = False,
+        reconnect: bool = False,
+        protocol: Protocol = "mqtt",
+        app: str = "bench",
+        pace: int = 900,
+        workers: int = 1,
+        cores: set[int] | None = None,
+    ) -> Iterator[Population]:
+        """Subscribers that will register for `each` of the objects, one after the other, so that
+        every object has as many subscribers as the others. `pace` limits how many connect in a
+        second: a node tells more than 1,000 to come back later."""
+        ports = {"mqtt": server.mqtt_port, "websocket": server.http_port}
+        options: dict[str, object] = {
             "--protocol": protocol,
-            "--port": server.mqtt_port if protocol == "mqtt" else server.http_port,
+            "--port": ports.get(protocol, server.port),
             "--mqtt-port": server.mqtt_port,
+            "--subscribers": subscribers,
+            "--topics": objects,
+            "--per-client": each,
+            "--clean": int(clean),
+            "--retain": int(retain),
+            "--reconnect": int(reconnect),
+            "--app": app,
+            "--prefix": app,
+            "--pace": pace,
+            "--workers": workers,
             "--first": time.time_ns() // 1000,  # above whatever an earlier run has published
         }
+        where = cores or self._cores
         process = subprocess.Popen(
             [self._program, *(str(part) for option in options.items() for part in option)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+            preexec_fn=lambda: os.sched_setaffinity(0, where),
         )
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             with process.stdin, process.stdout:
-                yield process
+                yield Population(process, server)
         finally:
             process.wait()
-
-
-def _line(process: "subprocess.Popen[bytes]") -> bytes:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError("the load generator gave up; it has said why")
-    return line
-
-
-def _expect(process: "subprocess.Popen[bytes]", word: str) -> None:
-    while _line(process).strip() != word.encode():
-        pass

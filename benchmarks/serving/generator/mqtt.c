@@ -21,7 +21,7 @@ static size_t with_header(uint8_t *out, uint8_t first, size_t size) {
     return header + size;
 }
 
-size_t mqtt_connect(uint8_t *out, const char *id, int clean) {
+static size_t connect_packet(uint8_t *out, const char *id, int clean) {
     size_t at = put_string(out, "MQTT");
     out[at++] = 4;
     out[at++] = clean ? 2 : 0;
@@ -31,19 +31,24 @@ size_t mqtt_connect(uint8_t *out, const char *id, int clean) {
     return with_header(out, 0x10, at);
 }
 
-size_t mqtt_publish(uint8_t *out, const char *topic, uint16_t id, uint64_t version) {
+static size_t publish(uint8_t *out, uint64_t version, int confirm) {
+    (void)confirm; /* QoS 1 always is */
+    char topic[64];
+    uint16_t id = (uint16_t)(1 + version % 65535);
+    topic_name(topic_of_version(version), topic, sizeof topic);
     size_t at = put_string(out, topic);
     out[at++] = (uint8_t)(id >> 8);
     out[at++] = (uint8_t)id;
     at += (size_t)sprintf((char *)out + at, "%llu", (unsigned long long)version);
-    return with_header(out, 0x32, at);
+    return with_header(out, options.retain ? 0x33 : 0x32, at);
 }
 
 static void greet(struct conn *conn) {
     uint8_t out[256];
     char id[64];
-    snprintf(id, sizeof id, "%s-%u", options.prefix, conn->number);
-    say(conn, out, mqtt_connect(out, id, options.clean));
+    if (conn->publishes) snprintf(id, sizeof id, "%s-publisher", options.prefix);
+    else snprintf(id, sizeof id, "%s-%u", options.prefix, conn->number);
+    say(conn, out, connect_packet(out, id, conn->publishes || options.clean));
 }
 
 static void subscribe(struct conn *conn) {
@@ -53,7 +58,7 @@ static void subscribe(struct conn *conn) {
     out[at++] = 1;
     for (int i = 0; i < options.per_client; i++) {
         char topic[64];
-        topic_of(conn, i, topic, sizeof topic);
+        topic_name(topic_of(conn->number, i), topic, sizeof topic);
         at += put_string(out + at, topic);
         out[at++] = 1;
     }
@@ -72,7 +77,7 @@ static uint64_t version_in(const uint8_t *text, size_t size) {
 }
 
 static size_t take(struct conn *conn, const uint8_t *data, size_t size) {
-    uint8_t acks[BUFFER_BYTES];
+    uint8_t acks[MESSAGE_BYTES];
     size_t at = 0, acked = 0;
     while (size - at >= 2) {
         size_t length = data[at + 1] & 127, body = at + 2;
@@ -84,11 +89,19 @@ static size_t take(struct conn *conn, const uint8_t *data, size_t size) {
         if (body + length > size) break;
         uint8_t kind = data[at] >> 4;
         if (kind == 2) {
+            if (data[body + 1] == 3) { /* the server is busy */
+                refused(conn);
+                return size;
+            }
             if (data[body + 1] != 0) fail("a CONNECT was refused");
-            subscribe(conn);
+            int remembered = data[body] & 1 && conn->known;
+            if (conn->publishes || remembered) subscribed(conn);
+            else subscribe(conn);
         } else if (kind == 9) {
             if (data[body + 2] == 0x80) fail("a SUBSCRIBE was refused");
             subscribed(conn);
+        } else if (kind == 4) {
+            accepted_id((uint16_t)(data[body] << 8 | data[body + 1]));
         } else if (kind == 3) {
             if ((data[at] & 6) != 2) fail("a PUBLISH that is not QoS 1");
             size_t topic = (size_t)data[body] << 8 | data[body + 1];
@@ -105,4 +118,4 @@ static size_t take(struct conn *conn, const uint8_t *data, size_t size) {
     return at;
 }
 
-const struct protocol mqtt = {greet, take};
+const struct protocol mqtt = {greet, take, publish};

@@ -5,6 +5,8 @@
 #include <string.h>
 #include "load.h"
 
+#define FRAME_BYTES 4096
+
 static const char UPGRADE[] =
     "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
@@ -80,7 +82,7 @@ static size_t put_uint(uint8_t *out, uint64_t value) {
 
 /* A frame with a mask of zeros, which changes nothing. */
 static void say_frame(struct conn *conn, uint8_t first, const uint8_t *body, size_t size) {
-    uint8_t out[BUFFER_BYTES];
+    uint8_t out[FRAME_BYTES + 16];
     size_t at = 2;
     out[0] = first;
     out[1] = (uint8_t)(0x80 | (size < 126 ? size : 126));
@@ -137,13 +139,13 @@ static void hello(struct conn *conn) {
 }
 
 static void operate(struct conn *conn) {
-    uint8_t out[BUFFER_BYTES / 2];
+    uint8_t out[FRAME_BYTES];
     size_t at = begin(conn, out, 1);
     at += put(out + at, "operations");
     out[at++] = (uint8_t)(0x90 | options.per_client);
     for (int i = 0; i < options.per_client; i++) {
         char topic[64];
-        topic_of(conn, i, topic, sizeof topic);
+        topic_name(topic_of(conn->number, i), topic, sizeof topic);
         out[at++] = 0x92;
         at += put(out + at, topic);
         out[at++] = 0xc3;
@@ -153,7 +155,7 @@ static void operate(struct conn *conn) {
 }
 
 void websocket_ack(struct conn *conn) {
-    uint8_t out[BUFFER_BYTES / 2];
+    uint8_t out[FRAME_BYTES];
     size_t at = begin(conn, out, 1);
     at += put(out + at, "acks");
     out[at++] = (uint8_t)(0x90 | conn->acks);
@@ -240,4 +242,4 @@ static size_t take(struct conn *conn, const uint8_t *data, size_t size) {
     return at;
 }
 
-const struct protocol websocket = {greet, take};
+const struct protocol websocket = {greet, take, NULL}; /* published over MQTT */
