@@ -33,9 +33,11 @@ from benchmarks.result import NotMeasured, Settings
 from benchmarks.serving.servers import tree
 
 BENCHMARKS: Final = {
+    "coldnotify": "one hot object, arriving clients, recovery: as in ColdNotify",
+    "thialfi": "more users, more notifications, latency and its stages: as in Thialfi",
+    "wormhole": "the feed: appended, read, caught up with, and by many readers at once",
     "serving": "fan-out, latency and memory of a node, beside Mosquitto",
     "core": "the protocol's machines alone",
-    "feed": "the log of updates",
     "store": "the rows",
     "pipeline": "Spark: the reliable path, and a pipeline with nothing to do",
     "audit": "the audit of many clients",

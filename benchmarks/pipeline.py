@@ -1,5 +1,5 @@
-"""The pipeline: how long the reliable path takes alone, what it costs to have a pipeline that has
-nothing to do, and how fast a bridge catches up.
+"""The pipeline: how long the reliable path takes alone, and what it costs to have a pipeline that
+has nothing to do.
 
 Everything runs as users run it, on this machine, and the figures mean little while others use it.
 """
@@ -14,18 +14,14 @@ from typing import Final
 import httpx
 import msgspec
 
-from benchmarks import catching_up
 from benchmarks.pipeline_node import await_bridge, pipeline, serving
 from benchmarks.result import NotMeasured, Result, Settings
 from roskva.pipeline.requirements import what_is_missing
 
 _RATE: Final = 100.0
 _OBJECTS: Final = 20
-_WARM_S: Final = 30.0
-_SOON_WARM_S: Final = 5.0
+_SOON_WARM_S: Final = 3.0
 """Without Spark on the way."""
-_MEASURED_S: Final = 30.0
-_IDLE_S: Final = 20.0
 
 
 def run(settings: Settings) -> list[Result]:
@@ -34,13 +30,14 @@ def run(settings: Settings) -> list[Result]:
         raise NotMeasured(missing)
     with tempfile.TemporaryDirectory(prefix="roskva-bench-") as directory:
         scratch = Path(directory)
-        return [*_reliable_path(scratch), *_beside(scratch), *catching_up.run(scratch)]
+        return [*_reliable_path(settings, scratch), *_beside(settings, scratch)]
 
 
-def _reliable_path(scratch: Path) -> list[Result]:
+def _reliable_path(settings: Settings, scratch: Path) -> list[Result]:
+    settings.progress("the reliable path alone")
     with serving(scratch / "alone", "--no-fast-path") as url:
         await_bridge(url)
-        took = _delays(url, _WARM_S)
+        took = _delays(settings, url, 30.0 if settings.full else 10.0)
     note = f"{len(took):,} notifications at {_RATE:.0f} updates/s"
     return [
         Result(
@@ -52,16 +49,17 @@ def _reliable_path(scratch: Path) -> list[Result]:
     ]
 
 
-def _beside(scratch: Path) -> list[Result]:
+def _beside(settings: Settings, scratch: Path) -> list[Result]:
     """What a node notices of a pipeline that has nothing to do, and what that takes."""
     with serving(scratch / "fast", "--no-pipeline") as url:
-        without = _delays(url, _SOON_WARM_S)
+        without = _delays(settings, url, _SOON_WARM_S)
     with serving(scratch / "beside") as url:
         await_bridge(url)
         before = pipeline(url)
-        time.sleep(_IDLE_S)
+        settings.progress("an idle pipeline")
+        time.sleep(20.0 if settings.full else 6.0)
         after = pipeline(url)
-        beside = _delays(url, _SOON_WARM_S)
+        beside = _delays(settings, url, _SOON_WARM_S)
     seconds = after["written_at"] - before["written_at"]
     idle = (after["cpu_seconds"] - before["cpu_seconds"]) / seconds
     return [
@@ -84,16 +82,18 @@ def _p99(ordered: list[float]) -> float:
     return ordered[int(0.99 * len(ordered))]
 
 
-def _delays(url: str, warm_s: float) -> list[float]:
+def _delays(settings: Settings, url: str, warm_s: float) -> list[float]:
     """Milliseconds from publish to notify, in order."""
-    return sorted(1000 * seconds for seconds in asyncio.run(_publish_and_wait(url, warm_s)))
+    measured_s = 30.0 if settings.full else 8.0
+    found = asyncio.run(_publish_and_wait(url, warm_s, measured_s))
+    return sorted(1000 * seconds for seconds in found)
 
 
-async def _publish_and_wait(url: str, warm_s: float) -> list[float]:
+async def _publish_and_wait(url: str, warm_s: float, measured_s: float) -> list[float]:
     """The version of an update is the time at which it was published."""
     names = [f"object-{i}" for i in range(_OBJECTS)]
     waited: list[tuple[float, float]] = []
-    stop_at = time.monotonic() + warm_s + _MEASURED_S
+    stop_at = time.monotonic() + warm_s + measured_s
 
     async def listen() -> None:
         objects = {"object": [f"bench/{name}" for name in names]}
@@ -122,4 +122,4 @@ async def _publish_and_wait(url: str, warm_s: float) -> list[float]:
     await publish()
     await asyncio.sleep(2.0)
     listening.cancel()
-    return [seconds for at, seconds in waited if at > stop_at - _MEASURED_S]
+    return [seconds for at, seconds in waited if at > stop_at - measured_s]

@@ -21,7 +21,7 @@ _START_S: Final = 300.0
 def serving(data: Path, *flags: str, program: str = "") -> Iterator[str]:
     """Its address. `program`: Python in place of the command."""
     command = ["-c", program] if program else ["-m", "roskva"]
-    words = ["serve", "--data", str(data), "--port", "0", "--mqtt-port", "off"]
+    words = ["serve", "--data", str(data), "--port", "0", "--mqtt-port", "off", "--no-probe"]
     (data / "node.json").unlink(missing_ok=True)
     process = subprocess.Popen(
         [sys.executable, *command, *words, *flags],
@@ -51,7 +51,7 @@ def await_bridge(url: str) -> None:
         return bool(parts) and parts[0]["state"] == "running"
 
     await_that(at_work, "the bridge does not start")
-    time.sleep(10.0)
+    time.sleep(5.0)
 
 
 def await_that(condition: Callable[[], bool], otherwise: str) -> None:

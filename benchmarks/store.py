@@ -15,16 +15,16 @@ from roskva.store.worker import SWITCH_INTERVAL_S, StoreWorker
 
 CELLS = 300_000
 BATCH = 1_000
-STORED_ROWS = 1_000_000
 WRITERS = 4
 PROBE_S = 0.0005
 
 
 def run(settings: Settings) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="roskva-bench-") as directory:
+        stored = 1_000_000 if settings.full else 200_000
         return [
             *asyncio.run(write_results(Path(directory) / "written")),
-            *reopen_results(Path(directory) / "large"),
+            *reopen_results(Path(directory) / "large", stored),
         ]
 
 
@@ -93,9 +93,9 @@ async def read_milliseconds(worker: StoreWorker) -> float:
     return (time.perf_counter() - began) / rounds * 1e3
 
 
-def reopen_results(directory: Path) -> list[Result]:
+def reopen_results(directory: Path, stored: int) -> list[Result]:
     store = RocksStore(directory)
-    for batch in batches(0, STORED_ROWS, 1):
+    for batch in batches(0, stored, 1):
         store.write(batch)
     store.sync()
     store.close()
@@ -104,4 +104,4 @@ def reopen_results(directory: Path) -> list[Result]:
     assert store.read(rows.object_key("contacts/user-000000001"))
     took = time.perf_counter() - began
     store.close()
-    return [Result(f"reopen a store of {STORED_ROWS:,} rows", took * 1e3, "ms")]
+    return [Result(f"reopen a store of {stored:,} rows", took * 1e3, "ms")]

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
 from benchmarks.serving.generator import Generator, Population, Protocol
 from benchmarks.serving.servers import (
     Server,

@@ -43,6 +43,8 @@ class Answer(msgspec.Struct, frozen=True):
     p50_us: float
     p99_us: float
     worst_us: float
+    percentiles_us: list[float] = []
+    """At equal steps from the fastest to the slowest."""
 
     @property
     def seconds(self) -> float:
@@ -60,6 +62,7 @@ class Load(msgspec.Struct, frozen=True):
     p99_us: float
     worst_us: float
     mean_us: float = 0.0
+    percentiles_us: list[float] = []
     server_cpu_s: float = 0.0
     generator_cpu_s: float = 0.0
 
@@ -124,6 +127,7 @@ class Population:
             p50_us=answer.p50_us,
             p99_us=answer.p99_us,
             worst_us=answer.worst_us,
+            percentiles_us=answer.percentiles_us,
             server_cpu_s=used,
             generator_cpu_s=own_used,
         )

@@ -30,6 +30,7 @@
 #include "load.h"
 
 #define STALL_NS 60000000000
+#define CURVE_STEPS 200
 
 struct options options = {
     .protocol = "mqtt", .host = "127.0.0.1", .port = 1883, .subscribers = 1000, .workers = 1,
@@ -84,6 +85,19 @@ static uint64_t stale(void) {
     return count;
 }
 
+/* At equal steps from the fastest to the slowest. */
+static void print_curve(uint64_t count) {
+    uint64_t seen = 0;
+    int step = 0;
+    printf("\"percentiles_us\": [");
+    for (int us = 0; us < MICROSECONDS && count; us++) {
+        for (int i = 0; i < options.workers; i++) seen += shared->workers[i].histogram[us];
+        for (; step <= CURVE_STEPS && seen * CURVE_STEPS >= (uint64_t)step * count && seen; step++)
+            printf(step ? ", %d" : "%d", us);
+    }
+    printf("]");
+}
+
 static double percentile(double part, uint64_t count) {
     uint64_t seen = 0, wanted = (uint64_t)(part * (double)count);
     for (int us = 0; us < MICROSECONDS; us++) {
@@ -109,11 +123,13 @@ static void answer(int64_t began_ns, int64_t ended_ns, uint64_t published) {
     }
     printf("{\"began\": %.6f, \"ended\": %.6f, \"published\": %llu, \"deliveries\": %llu, "
            "\"messages\": %llu, \"bytes\": %llu, \"stale\": %llu, \"mean_us\": %.1f, "
-           "\"p50_us\": %.0f, \"p99_us\": %.0f, \"worst_us\": %.0f}\n",
+           "\"p50_us\": %.0f, \"p99_us\": %.0f, \"worst_us\": %.0f, ",
            (double)began_ns / 1e9, (double)ended_ns / 1e9, (unsigned long long)published,
            (unsigned long long)deliveries, (unsigned long long)messages, (unsigned long long)bytes,
            (unsigned long long)stale(), mean(deliveries), percentile(0.5, deliveries),
            percentile(0.99, deliveries), percentile(1.0 - 1e-9, deliveries));
+    print_curve(deliveries);
+    puts("}");
     fflush(stdout);
 }
 
@@ -180,7 +196,8 @@ static void parse(int argc, char **argv) {
         else fail("no such option");
     }
     if (options.workers < 1 || options.workers > MAX_WORKERS) fail("too many workers");
-    if (options.per_client > 15) fail("too many topics per client");
+    if (options.per_client > (strcmp(options.protocol, "websocket") ? 50 : 15))
+        fail("too many topics per client");
     if (options.per_client > options.topics) fail("too few topics");
     if ((int64_t)options.subscribers * options.per_client % options.topics)
         fail("each topic needs as many subscribers as the others");

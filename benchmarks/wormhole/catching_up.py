@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.pipeline_node import SHARDS, serving
-from benchmarks.result import Result
+from benchmarks.result import Result, Settings
 from roskva.disk import RealDisk
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.retention import Retention
 from roskva.model import Update, shard_of
 from roskva.server.directory import DataDirectory, ShardPlace
 
-_LARGE: Final = 10_000_000
-_SINGLE: Final = 200_000
 _OBJECTS: Final = 100_000
 _FRAME: Final = 4096
 _ONLY_BRIDGED: Final = (
@@ -25,32 +23,36 @@ _ONLY_BRIDGED: Final = (
 )
 
 
-def run(scratch: Path) -> list[Result]:
+def run(settings: Settings, scratch: Path) -> list[Result]:
     from roskva.pipeline.bridging import BridgeSource
     from roskva.pipeline.session import spark_session
 
+    many, some = (10_000_000, 200_000) if settings.full else (1_000_000, 20_000)
     large, single = scratch / "large", scratch / "single"
-    _write(large, _LARGE, _OBJECTS, _FRAME)
-    _write(single, _SINGLE, _OBJECTS, 1)
+    settings.progress("catching up: writing what will be missed")
+    _write(large, many, _OBJECTS, _FRAME)
+    _write(single, some, _OBJECTS, 1)
+    settings.progress("catching up: a bridge reads it")
     spark = spark_session("benchmark")
     spark.dataSource.register(BridgeSource)
     try:
-        cold = _read(spark, large, _LARGE)
-        read, read_single = _read(spark, large, _LARGE), _read(spark, single, _SINGLE)
-        delivered = _deliver(spark, large, _LARGE)
-        delivered_single = _deliver(spark, single, _SINGLE)
+        cold = _read(spark, large, many)
+        read, read_single = _read(spark, large, many), _read(spark, single, some)
+        delivered = _deliver(spark, large, many)
+        delivered_single = _deliver(spark, single, some)
     finally:
         spark.stop()
-    what = f"{_LARGE:,} updates of {_OBJECTS:,} objects"
+    what = f"{many:,} updates of {_OBJECTS:,} objects"
     return [
         Result(
             "catching up: read and coalesced",
             *(read, "updates/s", 1_000_000.0, "higher", f"{what}, warm; {cold:,.0f} cold"),
+            peers={"Wormhole": 600_000},
         ),
         Result("… and durable in one matcher", delivered, "updates/s", better="higher"),
         Result(
             "one update per commit: read and coalesced",
-            *(read_single, "updates/s", None, "higher", f"{_SINGLE:,} updates"),
+            *(read_single, "updates/s", None, "higher", f"{some:,} updates"),
         ),
         Result("… and durable in one matcher", delivered_single, "updates/s", better="higher"),
     ]
