@@ -37,7 +37,7 @@ def _reliable_path(settings: Settings, scratch: Path) -> list[Result]:
     settings.progress("the reliable path alone")
     with serving(scratch / "alone", "--no-fast-path") as url:
         await_bridge(url)
-        took = _delays(settings, url, 30.0 if settings.full else 10.0)
+        took = _delays(settings, url, 30.0 if settings.full else 6.0)
     note = f"{len(took):,} notifications at {_RATE:.0f} updates/s"
     return [
         Result(
@@ -57,7 +57,7 @@ def _beside(settings: Settings, scratch: Path) -> list[Result]:
         await_bridge(url)
         before = pipeline(url)
         settings.progress("an idle pipeline")
-        time.sleep(20.0 if settings.full else 6.0)
+        time.sleep(20.0 if settings.full else 5.0)
         after = pipeline(url)
         beside = _delays(settings, url, _SOON_WARM_S)
     seconds = after["written_at"] - before["written_at"]
@@ -84,7 +84,7 @@ def _p99(ordered: list[float]) -> float:
 
 def _delays(settings: Settings, url: str, warm_s: float) -> list[float]:
     """Milliseconds from publish to notify, in order."""
-    measured_s = 30.0 if settings.full else 8.0
+    measured_s = 30.0 if settings.full else 5.0
     found = asyncio.run(_publish_and_wait(url, warm_s, measured_s))
     return sorted(1000 * seconds for seconds in found)
 

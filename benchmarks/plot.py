@@ -29,7 +29,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 WIDTH: Final = 760
 HEIGHT: Final = 420
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 24, 92, 56
+_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 36, 92, 56
 _LEGEND_PITCH: Final = 20
 _CHARACTER: Final = 6.7
 """Pixels, about, of a letter in a legend."""

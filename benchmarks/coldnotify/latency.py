@@ -79,7 +79,7 @@ def by_rate(
         for rate in rates
     ]
     means = [(r.at or 0.0, r.value) for r in results if r.name == "mean"]
-    return [*results, _growth("mean latency per notification/s more", means, 1.51)]
+    return [*results, growth("mean latency per notification/s more", means, 1.51)]
 
 
 def many_objects(
@@ -135,7 +135,7 @@ def by_clients(
                     )
                 )
     means = [(r.at or 0.0, r.value) for r in results if r.name == "latency, mean"]
-    return [*results, _growth("mean latency per client more", means, 4.3)]
+    return [*results, growth("mean latency per client more", means, 4.3)]
 
 
 def arriving(
@@ -177,7 +177,7 @@ def _measured(settings: Settings, clients: Population, rate: float) -> Load:
     return clients.measure(rate=rate, seconds=4.0 if settings.full else 1.0, warmup=0.2)
 
 
-def _growth(name: str, points: list[tuple[float, float]], theirs: float) -> Result:
+def growth(name: str, points: list[tuple[float, float]], theirs: float) -> Result:
     """The slope of milliseconds over whatever was varied."""
     slope = statistics.linear_regression(*zip(*points, strict=True)).slope * 1000
     return Result(name, slope, "µs", peers={THESIS: theirs})

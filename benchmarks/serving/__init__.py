@@ -71,7 +71,7 @@ def run(settings: Settings) -> list[Result]:
 
 
 def _seconds(settings: Settings) -> float:
-    return 3.0 if settings.full else 1.0
+    return 3.0 if settings.full else 0.8
 
 
 @contextmanager
