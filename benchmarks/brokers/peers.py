@@ -5,24 +5,21 @@ protocol of their server: MQTT 3.1.1 to Roskva and Mosquitto, NATS's own, and Re
 """
 
 import json
-import os
-import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from benchmarks.machine import found
 from benchmarks.serving.generator import Generator, Population, Protocol
 from benchmarks.serving.servers import (
     Server,
     free_port,
     mosquitto,
-    mosquitto_path,
     roskva,
     running,
 )
@@ -60,7 +57,7 @@ class Peer(msgspec.Struct, frozen=True):
 
     @property
     def installed(self) -> bool:
-        return _program(self.program) is not None
+        return found(self.program) is not None
 
     @contextmanager
     def clients(
@@ -90,19 +87,12 @@ class Peer(msgspec.Struct, frozen=True):
             yield population
 
 
-def _program(name: str) -> str | None:
-    if name == "mosquitto":
-        return mosquitto_path()
-    path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
-    return shutil.which(name, path=path)
-
-
 @contextmanager
 def _nats(
     directory: Path, cores: set[int], settings: str = "nats.conf", again: Server | None = None
 ) -> Iterator[Server]:
     port = again.port if again else free_port()
-    command = [_program("nats-server") or "", "-c", str(_CONFIG / settings), "-p", str(port)]
+    command = [found("nats-server") or "", "-c", str(_CONFIG / settings), "-p", str(port)]
     with running(command, directory, cores, port) as pid:
         if settings == "nats-kv.conf" and again is None:
             _make_bucket(port)
@@ -129,7 +119,7 @@ def _redis(
     directory: Path, cores: set[int], settings: str = "redis.conf", again: Server | None = None
 ) -> Iterator[Server]:
     port = again.port if again else free_port()
-    command = [_program("redis-server") or "", str(_CONFIG / settings)]
+    command = [found("redis-server") or "", str(_CONFIG / settings)]
     command += ["--port", str(port), "--dir", str(directory)]
     with running(command, directory, cores, port) as pid:
         yield Server("Redis", pid, port=port)
@@ -184,25 +174,3 @@ def saved(peer: Peer) -> Peer:
 
 def installed(peers: tuple[Peer, ...]) -> list[Peer]:
     return [peer for peer in peers if peer is ROSKVA or peer.installed]
-
-
-def versions() -> dict[str, str]:
-    """Of each program that is here."""
-    found = {OURS: version("roskva")}
-    asked: dict[str, tuple[str, str]] = {
-        "Mosquitto": ("mosquitto", "-h"),
-        "NATS": ("nats-server", "--version"),
-        "Redis": ("redis-server", "--version"),
-    }
-    for name, (program, flag) in asked.items():
-        path = _program(program)
-        if path is not None:
-            said = subprocess.run([path, flag], capture_output=True, text=True, check=False)
-            found[name] = _number(said.stdout or said.stderr)
-    return found
-
-
-def _number(text: str) -> str:
-    """The first word that looks like a version."""
-    words = (word.removeprefix("v=").removeprefix("v") for word in text.split())
-    return next((word for word in words if word[:1].isdigit() and "." in word), "?")

@@ -42,10 +42,13 @@ class Server(msgspec.Struct, frozen=True):
         return sum(_peak_bytes(pid) for pid in tree(self.pid))
 
     def kill(self) -> None:
-        """All of it at once, with a signal that it never sees."""
-        for pid in tree(self.pid):
+        """All of it at once, with a signal that it never sees; its ports are free afterwards."""
+        killed = tree(self.pid)
+        for pid in killed:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        while any(_runs(pid) for pid in killed):
+            time.sleep(0.001)
 
 
 def server_and_client_cores() -> tuple[set[int], set[int]]:
@@ -74,6 +77,15 @@ def cpu_s(pid: int) -> float:
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICKS_PER_S
+
+
+def _runs(pid: int) -> bool:
+    """Or some thread of it; what is dead and not yet waited for does not run."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _rss_bytes(pid: int) -> int:
@@ -118,8 +130,7 @@ def roskva(
     probe: bool = False,
     again: Server | None = None,
 ) -> Iterator[Server]:
-    """`probe`: its prober as well, which is a process more. With `again`: where that one was, which
-    is dead by now."""
+    """`probe`: its prober as well, which is a process more."""
     port, http_port = (again.mqtt_port, again.http_port) if again else (free_port(), free_port())
     command = [*program, "serve", "--data", str(directory / "data")]
     command += ["--port", str(http_port), "--mqtt-port", str(port), "--no-pipeline", *flags]

@@ -196,7 +196,7 @@ static void parse(int argc, char **argv) {
         else fail("no such option");
     }
     if (options.workers < 1 || options.workers > MAX_WORKERS) fail("too many workers");
-    if (options.per_client > (strcmp(options.protocol, "websocket") ? 50 : 15))
+    if (options.per_client > (strcmp(options.protocol, "mqtt") ? 15 : 50))
         fail("too many topics per client");
     if (options.per_client > options.topics) fail("too few topics");
     if ((int64_t)options.subscribers * options.per_client % options.topics)

@@ -70,7 +70,7 @@ def bench(
             )
         if listed:
             for name, text in known.items():
-                typer.echo(f"{name:12} {text}")
+                typer.echo(f"{name:20} {text}")
         elif results is not None:
             _report(benchmarks, results, report)
         else:

@@ -1,0 +1,111 @@
+"""One object with 1,000 subscribers: how many deliveries a second, and how long one takes.
+
+The generator publishes the next update when half of the subscribers have the last one (`load.c`),
+so that a server is never idle and never flooded. Roskva and Mosquitto deliver with QoS 1, to
+sessions that persist, and every delivery is acknowledged; so is, in effect, an entry of a Redis
+stream, since the client asks for what follows it. NATS and Redis pub/sub acknowledge nothing. NATS
+core is measured once more with one message in flight, and Roskva with it: the next update leaves
+when all have the last one. For latency, 10 updates leave in a second, whatever comes of them:
+10,000 deliveries.
+
+Roskva syncs every update to disk before it accepts it, and Redis streams do so, too; a NATS KV
+bucket writes it, and the others keep nothing on disk. Server CPU is that of all its processes, and
+it has one core.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from benchmarks.brokers.peers import ALL, CORE, OURS, QUEUES, Peer, installed
+from benchmarks.brokers.turns import bench, figure, in_turns, ratio
+from benchmarks.result import Result, Settings
+from benchmarks.serving.generator import Load
+
+TITLE: Final = "Brokers: fan-out and latency"
+SUBSCRIBERS: Final = 1000
+WINDOW: Final = 1.5
+RATE: Final = 10.0
+_WARMUP_S: Final = 0.2
+
+_WHY_RATE: Final = (
+    "it acknowledges nothing and keeps nothing: one send per delivery, and no packet to read back; "
+    "Roskva reads and counts an acknowledgement for each"
+)
+_WHY_LATENCY: Final = (
+    "it sends before anything is on disk; Roskva syncs an update first, and the first of 1,000 "
+    "subscribers waits for that as the last one does"
+)
+
+
+class Turn(msgspec.Struct, frozen=True):
+    fan_out: Load
+    latency: Load
+    one_in_flight: Load | None
+
+
+def run(settings: Settings) -> list[Result]:
+    peers = installed(ALL)
+    seconds = 5.0 if settings.full else 1.0
+
+    with bench() as here, here.all_started(peers) as servers:
+
+        def measure(peer: Peer) -> Turn:
+            with peer.clients(
+                here.generator,
+                servers[peer.name],
+                subscribers=SUBSCRIBERS,
+                objects=1,
+                each=1,
+                app="fanout",
+            ) as clients:
+                clients.connect()
+                fan_out = clients.measure(window=WINDOW, seconds=seconds, warmup=_WARMUP_S)
+                one = None
+                if peer.name in (OURS, CORE.name):
+                    one = clients.measure(window=1.0, seconds=seconds, warmup=_WARMUP_S)
+                latency = clients.measure(rate=RATE, seconds=seconds, warmup=_WARMUP_S)
+                return Turn(fan_out, latency, one)
+
+        turns = in_turns(peers, settings, measure)
+    return results(turns)
+
+
+def results(turns: dict[str, list[Turn]]) -> list[Result]:
+    fan_out = {peer: [turn.fan_out for turn in some] for peer, some in turns.items()}
+    latency = {peer: [turn.latency for turn in some] for peer, some in turns.items()}
+    one = {
+        peer: [turn.one_in_flight for turn in some if turn.one_in_flight]
+        for peer, some in turns.items()
+        if some[0].one_in_flight
+    }
+    name = f"deliveries to {SUBSCRIBERS:,} subscribers"
+    rate = figure(name, "/s", fan_out, lambda load: load.per_s, better="higher", why=_WHY_RATE)
+    alone = figure(
+        f"{name}, one message in flight",
+        "/s",
+        one,
+        lambda load: load.per_s,
+        better="higher",
+        why=_WHY_RATE,
+    )
+    found = [
+        rate,
+        *ratio(rate, QUEUES.name, target=1.5),
+        figure("… server CPU each", "µs", fan_out, lambda load: load.cpu_us, why=_WHY_RATE),
+        figure("… cores its clients used", "", fan_out, lambda load: load.generator_busy),
+        alone,
+        *ratio(alone, CORE.name),
+        figure("… server CPU each", "µs", one, lambda load: load.cpu_us, why=_WHY_RATE),
+    ]
+    parts: list[tuple[str, Callable[[Load], float]]] = [
+        ("p50", lambda load: load.p50_us / 1000),
+        ("p99", lambda load: load.p99_us / 1000),
+    ]
+    for part, of in parts:
+        name = f"{part} from publish to receipt, {RATE:g}/s to {SUBSCRIBERS:,}"
+        percentile = figure(name, "ms", latency, of, why=_WHY_LATENCY)
+        found += [percentile, *ratio(percentile, QUEUES.name, target=1.0, better="lower")]
+    found.append(figure("… server CPU each", "µs", latency, lambda load: load.cpu_us))
+    return found

@@ -1,0 +1,75 @@
+"""A hot object: 20 and 1,000 updates of it at once, and 1,000 subscribers who want the newest.
+
+All updates leave without waiting for any. The time is from the first of them until every subscriber
+holds the last one. Who queues delivers all of them to everybody; who keeps the latest value may
+leave out what has been overtaken. Nothing may be lost: everybody has to end with the newest.
+"""
+
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from benchmarks.brokers.peers import ALL, LAST_ENTRY, QUEUES, RETAINED, Peer, installed
+from benchmarks.brokers.turns import bench, figure, in_turns
+from benchmarks.result import Result, Settings
+from benchmarks.serving.generator import Population
+from benchmarks.serving.servers import Server
+
+TITLE: Final = "Brokers: a hot object"
+SUBSCRIBERS: Final = 1000
+_QUIET_S: Final = 5.0
+_WHY: Final = (
+    "it sends a burst to each subscriber in one piece, and acknowledges nothing; Roskva accepts "
+    "updates when they are on disk, a group at a time, and tells everybody after each group"
+)
+
+
+class Burst(msgspec.Struct, frozen=True):
+    seconds: float
+    messages: int
+    server_cpu_s: float
+    stale: int
+
+
+def run(settings: Settings) -> list[Result]:
+    peers = installed((*ALL, LAST_ENTRY))
+
+    with bench() as here, here.all_started(peers) as servers:
+
+        def measure(count: int, peer: Peer) -> Burst:
+            server = servers[peer.name]
+            with peer.clients(
+                here.generator, server, subscribers=SUBSCRIBERS, objects=1, each=1, app="hot"
+            ) as clients:
+                clients.connect()
+                clients.publish(1, 1)
+                clients.fresh(_QUIET_S)
+                return _burst(clients, server, count)
+
+        found = []
+        for count, once in ((20, ()), (1000, (QUEUES, RETAINED))):
+            turns = in_turns(peers, settings, partial(measure, count), once)
+            found += results(count, turns)
+    return found
+
+
+def _burst(clients: Population, server: Server, count: int) -> Burst:
+    before, cpu_s = clients.fresh(_QUIET_S), server.cpu_s()
+    sent = clients.publish(count, count)
+    after = clients.fresh(_QUIET_S)
+    return Burst(
+        seconds=after.ended - sent.began,
+        messages=after.messages - before.messages,
+        server_cpu_s=server.cpu_s() - cpu_s,
+        stale=after.stale,
+    )
+
+
+def results(count: int, turns: dict[str, list[Burst]]) -> list[Result]:
+    name = f"until all {SUBSCRIBERS:,} hold the last of {count:,} updates"
+    return [
+        figure(name, "ms", turns, lambda b: None if b.stale else b.seconds * 1e3, why=_WHY),
+        figure("… messages to each", "", turns, lambda b: b.messages / SUBSCRIBERS, why=_WHY),
+        figure("… server CPU", "ms", turns, lambda b: b.server_cpu_s * 1e3, why=_WHY),
+    ]
