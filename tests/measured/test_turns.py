@@ -1,13 +1,12 @@
 """Turns, and what becomes of them: medians, ratios, and who has lost something."""
 
 import pytest
+from benchmarks import limits
 from benchmarks.brokers import fanout, hot, idle, killed, offline, own_objects
 from benchmarks.brokers.peers import CORE, OURS, QUEUES, ROSKVA, Peer
 from benchmarks.brokers.turns import figure, in_turns, ratio
 from benchmarks.result import Result, Settings
 from benchmarks.serving.generator import Load
-
-from benchmarks import limits
 
 
 def load(per_s: float, cpu_s: float = 0.5) -> Load:
