@@ -80,7 +80,7 @@ def measure(
                 console.print(f"[bold]{name}[/] is not measured: {missing}")
             else:
                 record.results[name] = found
-                console.print(report.table(name, found))
+                console.print(report.on_terminal(name, found))
             record.seconds[name] = time.monotonic() - began
             bars.update(all_of_them, advance=1)
     if json is not None:

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
+from rich.console import Group
 from rich.table import Table
 
 from benchmarks.plot import draw, number
@@ -177,25 +179,19 @@ def _markdown(headings: list[str], rows: list[list[str]]) -> str:
     )
 
 
-_WORDS = {"note", "why", "", "the better one"}
+_WORDS: Final = {"note", "why", "", "the better one"}
+_COLOURED: Final = {"met": "[green]met[/]", "missed": "[red]missed[/]"}
 
 
-def table(title: str, results: Sequence[Result]) -> Table:
-    """For the terminal: all of it below each other, without notes."""
-    shown = Table(title=title, title_justify="left", title_style="bold")
-    peers = sorted({peer for result in results for peer in result.peers})
-    for heading in ("what", "measured", *peers, "target", ""):
-        shown.add_column(heading, justify="left" if heading in ("what", "") else "right")
-    colours = {None: "", True: "green", False: "red"}
-    for result in results:
-        if result.curve:
-            continue
-        verdict, colour = _verdict(result), colours[result.met]
-        shown.add_row(
-            full_name(result),
-            figure(result.value, result.unit),
-            *(figure(result.peers[p], result.unit) if p in result.peers else "" for p in peers),
-            _target(result),
-            f"[{colour}]{verdict}[/]" if verdict else "",
-        )
-    return shown
+def on_terminal(title: str, results: Sequence[Result]) -> Group:
+    """The same tables, without notes."""
+    shown = []
+    for headings, rows in tables(results):
+        kept = [i for i, heading in enumerate(headings) if heading != "note"]
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for i in kept:
+            table.add_column(headings[i], justify="right" if i else "left")
+        for row in rows:
+            table.add_row(*(_COLOURED.get(row[i], row[i]) for i in kept))
+        shown.append(table)
+    return Group(*shown)

@@ -1,5 +1,6 @@
 """The page is made of results that were recorded: nothing is measured here."""
 
+import io
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from benchmarks import report
 from benchmarks.plot import Plot, draw
 from benchmarks.record import Record
 from benchmarks.result import Result
+from rich.console import Console
 
 FAN_OUT = Result("fan-out", 50_000, "/s", 40_000, "higher", peers={"Other": 60_000}, why="It is C.")
 SLOW = Result("recovery", 2.5, "s", 1.0, note="of 3")
@@ -73,9 +75,13 @@ def test_nobody_is_better_and_nothing_missed(record: Record, module: ModuleType)
     assert "## Targets that were missed\n\nNone." in text
 
 
-def test_the_terminal_shows_every_figure() -> None:
-    shown = report.table("made", [FAN_OUT, SLOW, *AT, SHARE])
-    assert shown.row_count == 4
+def test_the_terminal_shows_every_figure_and_no_notes() -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(report.on_terminal("made", [FAN_OUT, SLOW, *AT, SHARE]))
+    shown = console.export_text()
+    for text in ("fan-out", "50,000 /s", "60,000 /s", "met", "missed", "1,000", "1.5", "5.1"):
+        assert text in shown
+    assert "of 3" not in shown
 
 
 @pytest.mark.parametrize("log", [False, True])
