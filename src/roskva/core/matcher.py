@@ -253,7 +253,8 @@ class Matcher:
         counters["probe_applied"] += probe_applied
         counters["probe_old"] += len(probes) - probe_applied
         if in_order:
-            counters["old"] += batch.left_out
+            counters["old"] += batch.left_out - batch.probes_left_out
+            counters["probe_old"] += batch.probes_left_out
         else:
             early.update(offset for offset, _ in came)
 

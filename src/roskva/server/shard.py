@@ -133,6 +133,8 @@ class Shard:
         self._begins_after = opened.log.recovered.next - 1
         self._voids: list[range] = []
         """Offsets since then that stand for nothing, and that the matcher has not passed."""
+        self._slow: list[int] = []
+        """Offsets of the prober's own that are not on the fast path; likewise."""
         self.store = StoreWorker(opened.store, f"store-{self.number}")
         self.assigning = Assigning(self.store, opened.assigned)
         self._reader = opened.log.reader()
@@ -226,6 +228,7 @@ class Shard:
         if committed.base > committed.first:
             self._voids.append(range(committed.first, committed.base))
         self.feed_end = committed.last
+        self._slow = [offset for offset in self._slow if offset > self.matcher.applied]
         probes = sum(update.object.startswith(PROBE_APP) for update in committed.updates)
         self.published += len(committed.updates) - probes
         self.probe_published += probes
@@ -234,6 +237,8 @@ class Shard:
             entries = list(run)
             if fast:
                 self._apply(first, entries)
+            else:
+                self._slow += [o for o, u in entries if u.object.startswith(PROBE_APP)]
             first = entries[-1][0] + 1
 
     def _is_fast(self, entry: tuple[int, Update]) -> bool:
@@ -258,14 +263,15 @@ class Shard:
                 offer.last,
                 offer.updates,
                 _Offered(link, offer.request),
-                self._left_out(offer),
+                *self._left_out(offer),
             )
             self._matching.step(apply)
         else:
             link.send(Taken(offer.request, matcher.lineage, matcher.durable))
 
-    def _left_out(self, offer: Offer) -> int:
-        """Of what was published since this shard was opened; what was before counts nowhere."""
+    def _left_out(self, offer: Offer) -> tuple[int, int]:
+        """How many, and how many of the prober's. Of what was published since this shard was
+        opened; what was before counts nowhere."""
         matcher = self.matcher
         after = max(matcher.applied, self._begins_after)
         self._voids = [void for void in self._voids if void.stop > after + 1]
@@ -275,7 +281,8 @@ class Shard:
         )
         named = {o for o, _ in offer.updates if o > after}
         named.update(o for o in matcher.ahead if after < o <= offer.last)
-        return max(0, offer.last - after - void - len(named))
+        probes = sum(after < offset <= offer.last and offset not in named for offset in self._slow)
+        return max(0, offer.last - after - void - len(named)), probes
 
     # Links.
 
