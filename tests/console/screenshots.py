@@ -107,6 +107,7 @@ def _pictures(
                 if name == "try":
                     _subscribe(page)
                 page.wait_for_timeout(15_000 if name == "now" else 500)  # for some history
+                page.wait_for_selector(sign)
                 file = images / f"console-{name}{look}.png"
                 page.screenshot(path=file, full_page=file.name != "console-now.png")
                 yield file

@@ -50,7 +50,7 @@ def test_a_matcher_that_keeps_dying_is_named(tmp_path: Path) -> None:
         assert node.kept()["notify-events"] is not False  # of what state-0 has
         now = httpx.get(f"{node.url}/v1/admin/now").raise_for_status().json()
         said = [trouble["text"] for trouble in now["troubles"]]
-        assert any("notify-websocket" in text for text in said), said
+        assert any("Notify-websocket fails" in text for text in said), said
 
 
 def test_a_feed_whose_disk_is_full_hurts_publishing_alone(

@@ -81,12 +81,12 @@ function promises({ probe }) {
   return [
     h("p", { class: probe.objectives.some((one) => one.kept === false) ? "bad" : "soft" },
       `${probe.sentence} Every ${number(probe.every_seconds)} s the node’s own clients try each path.`),
-    table("Objectives", [["measured"], ["path"], ["took", true], ["target", true], ["share", true], ["budget left", true], ["burn 1 h", true], ["24 h", true], ["state"]],
+    table("Objectives", [["measured"], ["state"], ["took", true], ["target", true], ["share", true], ["budget left", true], ["burn 1 h", true], ["24 h", true], ["path"]],
       probe.objectives.map((one) => [
-        one.sli, one.path, one.took_ms === null ? "–" : ms(one.took_ms), ms(one.target_ms),
+        one.sli, h("span", { class: `state ${judged(one)[0]}` }, judged(one)[1]),
+        one.took_ms === null ? "–" : ms(one.took_ms), ms(one.target_ms),
         `${number(100 * one.share)} %`, `${number(Math.round(1000 * one.budget_left) / 10)} %`,
-        number(one.burn_1h), number(one.burn_24h),
-        h("span", { class: `state ${judged(one)[0]}` }, judged(one)[1]),
+        number(one.burn_1h), number(one.burn_24h), one.path,
       ])),
   ];
 }

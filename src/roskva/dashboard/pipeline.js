@@ -67,12 +67,12 @@ function chart(part, shown, stages) {
       const tall = ((batch.stages_ms[stage] ?? 0) * height * 0.98) / longest;
       y -= tall;
       drawn.append(s("rect", { class: `k${(kind % 6) + 1}`, x: i * step + 1, y, width: step - 3, height: tall },
-        s("title", {}, `Batch ${batch.batch}: ${batch.rows} rows in ${ms(batch.total_ms)}`)));
+        s("title", {}, `Batch ${batch.batch}: ${many(batch.rows, "row")} in ${ms(batch.total_ms)}`)));
     });
   });
   const last = shown.at(-1);
   return h("figure", {}, h("figcaption", {}, h("b", {}, part), h("span", { class: "soft small" },
-    ` The longest of the last ${number(shown.length)} took ${ms(longest)}; the latest, ${ago(last.at)}, took ${ms(last.total_ms)} for ${number(last.rows)} rows.`)), drawn);
+    ` The longest of the last ${number(shown.length)} took ${ms(longest)}; the latest, ${ago(last.at)}, took ${ms(last.total_ms)} for ${many(last.rows, "row")}.`)), drawn);
 }
 
 const words = (stage) => stage.replace(/([A-Z])/g, " $1").toLowerCase();

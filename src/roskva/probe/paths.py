@@ -2,7 +2,8 @@
 
 A path is entered when its client listens, and has been told what its objects stand at. It then
 yields what is to be awaited once something was published: the seconds it took until the client was
-told. Clients keep their identities from round to round, so that they leave no rows behind.
+told. Clients keep their identities from round to round, so that they leave no rows behind, and give
+up their registrations, so that nobody is away who has not heard.
 """
 
 import asyncio
@@ -115,7 +116,10 @@ class Paths:
 
             async def told(published: Published) -> float:
                 await _told(client, names, progress, published.version)
-                return time.perf_counter() - published.began
+                took = time.perf_counter() - published.began
+                for name in names:
+                    await client.unregister(name)
+                return took
 
             yield told
 
@@ -132,7 +136,9 @@ class Paths:
             async with self._client("reconnect", PROBE_APP) as client:
                 await client.register(self._target.first, version=held)
                 await _told(client, names, progress, published.version)
-                return time.perf_counter() - began
+                took = time.perf_counter() - began
+                await client.unregister(self._target.first)
+                return took
 
         yield told
 

@@ -319,8 +319,9 @@ class NodeFront:
 
 
 def traffic_of(session: Session) -> str:
-    """Over MQTT it shows when it registers."""
-    app = session.app or next(iter(session.registered), "").partition("/")[0]
+    """Over MQTT without keys it shows when it registers."""
+    named = session.app or session.principal.app
+    app = named or next(iter(session.registered), "").partition("/")[0]
     return "probe" if app in PROBE_APPS else "users"
 
 

@@ -1,3 +1,6 @@
+from roskva.config import ProbeConfig, SloConfig
+from roskva.probe.round import Outcome
+from roskva.probe.watching import Watch
 from roskva.server.inside.troubles import sentence, troubles
 from roskva.wire.admin import Freshness, PartNow, PipelineNow, ProcessNow, ShardNow
 
@@ -59,3 +62,17 @@ def test_the_pipeline_says_what_is_wrong_with_it_and_the_worst_comes_first() -> 
 def test_slow_readers_are_counted() -> None:
     found = said(STATE, REGISTRAR, shards=[SHARD], freshness=Freshness(1, 0, 1, 1, 0, 1))
     assert "1 client does not read" in found[0]
+
+
+def test_a_path_that_fails_is_worse_than_one_that_was_slow_once() -> None:
+    outcomes = [
+        Outcome("register", 0.7),
+        Outcome("publish", 0.01),
+        Outcome("notify-mqtt", None, "nobody is there"),
+    ]
+    objectives = Watch(ProbeConfig(), SloConfig(), 1).took(outcomes).objectives
+    found = troubles([STATE, REGISTRAR], [SHARD], WELL, PipelineNow("running"), objectives)
+    assert [(one.level, one.text) for one in found] == [
+        ("bad", "Notify-mqtt fails (feed → matcher → registrar → MQTT): nobody is there."),
+        ("warn", "Register took 700 ms of 500 (client → registrar → client's shard)."),
+    ]

@@ -19,7 +19,7 @@ def troubles(
 ) -> list[Trouble]:
     """The worst first."""
     found = [*_processes(processes, shards), *_pipeline(pipeline)]
-    found += [Trouble("bad", one.text) for one in objectives if one.kept is False]
+    found += [_missed(one) for one in objectives if one.kept is False]
     registrars = sum("registrar" in process.role for process in processes)
     for shard in shards:
         found += _shard(shard, registrars)
@@ -109,3 +109,9 @@ def _pipeline(pipeline: PipelineNow) -> list[Trouble]:
                 Trouble("warn", f"{name} could not publish {part.dead_letters:,} rows: see why.")
             )
     return found
+
+
+def _missed(objective: Objective) -> Trouble:
+    """One that was only slow may be so once; one that fails, users notice."""
+    text = objective.text[:1].upper() + objective.text[1:]
+    return Trouble("bad" if objective.took_ms is None else "warn", text)
