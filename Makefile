@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server gcc:gcc
+PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server "gcc:gcc libc6-dev"
 
 .PHONY: help demo test check verify sim bench bench-full soak lock screenshots vectors clean
 .DEFAULT_GOAL := help

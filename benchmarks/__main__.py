@@ -78,6 +78,9 @@ def measure(
             except NotMeasured as missing:
                 record.left_out[name] = str(missing)
                 console.print(f"[bold]{name}[/] is not measured: {missing}")
+            except Exception as error:  # the others are not to be lost with it
+                record.failed[name] = f"{type(error).__name__}: {error}"
+                console.print_exception()
             else:
                 record.results[name] = found
                 console.print(report.on_terminal(name, found))

@@ -20,6 +20,8 @@ class Record(msgspec.Struct):
     """How long each took."""
     left_out: dict[str, str] = {}
     """Benchmarks that could not run, and why."""
+    failed: dict[str, str] = {}
+    """Benchmarks that broke, and how: a bug, here or in what they measure."""
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

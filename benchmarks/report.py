@@ -52,6 +52,8 @@ def page(record: Record, modules: Mapping[str, ModuleType]) -> str:
             parts += _section(name, module, record.results[name])
         elif name in record.left_out:
             parts += [f"## {_title(name, module)}", f"Not measured: {record.left_out[name]}"]
+        elif name in record.failed:
+            parts += [f"## {_title(name, module)}", f"Failed: `{record.failed[name]}`"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import BENCHMARKS, module
+from benchmarks.result import Result, Settings
 from typer.testing import CliRunner
 
 from roskva.cli import bench
@@ -58,6 +59,22 @@ def test_what_is_no_results_is_said_to_be_none(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["bench", "--from", str(results), "--report", str(tmp_path)])
     assert told.exit_code == 2
     assert "results.json" in told.output
+
+
+def test_one_that_breaks_does_not_take_the_others_along(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def breaks(settings: Settings) -> list[Result]:
+        raise RuntimeError("the server stalled")
+
+    monkeypatch.setattr(module("core"), "run", breaks)
+    monkeypatch.setattr(module("store"), "run", lambda settings: [Result("rows", 1.0, "s")])
+    told = CliRunner().invoke(app, ["bench", "core", "store", "--report", str(tmp_path)])
+    assert told.exit_code == 1
+    assert "Failed, as was shown above: core." in told.output
+    page = (tmp_path / "README.md").read_text()
+    assert "## Core\n\nFailed: `RuntimeError: the server stalled`" in page
+    assert "| rows | 1 s |" in page
 
 
 FOREVER = """

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 import roskva
-from roskva.cli.outcome import sentences
+from roskva.cli.outcome import FAILED, complain, sentences
 from roskva.errors import BadInput
 
 SOURCE = Path(roskva.__file__).resolve().parents[2]
@@ -46,7 +46,8 @@ def bench(
 
     Servers are started on free ports, with data in temporary directories, and stopped again.
 
-    Exit codes: 0 measured; 2 bad usage, or there is no source; 130 interrupted.
+    Exit codes: 0 measured; 1 a benchmark broke, and the others were measured; 2 bad usage, or
+    there is no source; 130 interrupted.
 
     Examples:
 
@@ -74,9 +75,12 @@ def bench(
         elif results is not None:
             _report(benchmarks, results, report)
         else:
-            benchmarks.measure(
+            record = benchmarks.measure(
                 names or list(known), full=full, repetitions=repetitions, json=json, into=report
             )
+            if record.failed:
+                complain(f"Failed, as was shown above: {', '.join(record.failed)}.")
+                raise typer.Exit(FAILED)
 
 
 def _report(benchmarks: Any, results: Path, into: Path | None) -> None:
