@@ -73,7 +73,6 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=allow_interrupts,
         )
 
     def __enter__(self) -> "Command":
@@ -104,11 +103,6 @@ def free_port() -> int:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         return int(unused.getsockname()[1])
-
-
-def allow_interrupts() -> None:
-    """In case the tests themselves run in the background of a shell."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def roskva(node: RealNode, *words: str) -> tuple[int, str, str]:

@@ -126,7 +126,10 @@ def test_cat_follows_until_ctrl_c(feed: Path) -> None:
         publish(log, 9)
         assert process.stdout.readline().startswith(b"9\t")
         process.send_signal(signal.SIGINT)
-        _, complaints = process.communicate(timeout=30)
+        try:
+            _, complaints = process.communicate(timeout=30)
+        finally:
+            process.kill()
     log.close()
     assert (process.returncode, complaints) == (INTERRUPTED, b"")
 
