@@ -169,3 +169,16 @@ def _told(effects: list[Effect]) -> list[int]:
 
 def _persists(effects: list[Effect]) -> list[Persist]:
     return [effect for effect in effects if isinstance(effect, Persist)]
+
+
+def test_acks_wait_for_the_link_to_the_row() -> None:
+    pair, client = knowing(X, 1)
+    pair.run(10)
+    pair.publish(X, 2)
+    pair.run_until(lambda: client.told(X)[-1:] == [2])
+    pair.registrar.cut()
+    pair.run(30)
+    pair.registrar.join()
+    pair.run(30)
+    (cells,) = pair.shard.cells.values()
+    assert cells[X].acked == 2

@@ -9,11 +9,10 @@ import pytest
 
 from roskva.simulation.campaign import run_seed, run_tape, shrink
 from roskva.simulation.mutants import MUTANTS, hunt, planted
-from roskva.simulation.tape import KINDS, Tape, tape_of
+from roskva.simulation.tape import KINDS, TAPES, Tape, tape_of
 
 SEEDS = 150
 PORTION = 10
-TAPES = sorted((Path(__file__).parent / "tapes").glob("*.json"))
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))

@@ -27,6 +27,7 @@ class ShardLink:
     __slots__ = (
         "adding",
         "digest",
+        "dirty",
         "dropping",
         "heard_at",
         "incarnation",
@@ -52,6 +53,8 @@ class ShardLink:
         """Row requests sent and not answered: of which session, for which registrations."""
         self.waiting: dict[Session, None] = {}
         """Sessions with a row request to repeat, should the link break."""
+        self.dirty: dict[Session, None] = {}
+        """Sessions with acks to write, as soon as the link is up."""
 
     def opened(self, now: float) -> None:
         self.up = True

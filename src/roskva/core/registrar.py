@@ -230,6 +230,7 @@ class Registrar:
                 pass
             case Recheck():
                 self.outbox.emit(*self.interests.ask_again())
+                self.saving.write_again(self.sessions.values())
             case Reloaded():
                 self._reload(event)
             case Shedding():
@@ -418,7 +419,7 @@ class Registrar:
         self.telling.slow.discard(session)
         named = session.client, session.number
         if self.sessions.get(named) is not session:
-            self.saving.dirty.pop(session, None)  # another one has its number, or it has none
+            self.saving.forget(session)  # another one has its number, or it has none
         else:
             del self.sessions[named]
             self.saving.flush_session(session)
@@ -682,6 +683,7 @@ class Registrar:
         link = self.interests.links[shard]
         self.outbox.emit(self.interests.open(shard))
         self.outbox.emit(*self.interests.messages())
+        self.saving.link_up(link)
         for session in list(link.waiting):
             if session.phase is Phase.OPENING:
                 self.leaving.append(self._without_registrations(session))

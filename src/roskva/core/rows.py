@@ -210,6 +210,10 @@ class Rows:
             holder.created = True
             seen_at = self._wall(now)
             writes.append(PutClient(message.client, message.session, seen_at, message.application))
+        elif message.session > holder.session:
+            # The row came back from a backup, older than the session. If it did not learn the
+            # number, the next session might get a lower one, and what it writes would be void.
+            writes.append(PutClient(message.client, message.session, self._wall(now)))
         holder.session = message.session
         holder.link = link
         writes.extend(DropRegistered(message.client, key) for key in message.drop)
@@ -229,7 +233,7 @@ class Rows:
             self.waiting[message.client].append((link, message))
             return
         holder = self.holders.get(message.client)
-        if holder is None or holder.session != message.session:
+        if holder is None or holder.session > message.session:
             return
         del self.holders[message.client]
         if holder.created:

@@ -2,9 +2,11 @@
 
 Registrations are durable before they are confirmed: each write is a request, repeated until it is
 answered, over every link that follows. Acks are written lazily, together, and asked about never:
-losing one only repeats a notification.
+losing one only repeats a notification, and lets an audit take a client for stale until everything
+is written again.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from roskva.core.effects import SendLink
@@ -23,7 +25,6 @@ class Saving:
         self.interests = interests
         self.outbox = outbox
         self.ack_flush = ack_flush
-        self.dirty: dict[Session, None] = {}
         self.flush_at: float | None = None
         self.requests = 0
 
@@ -87,26 +88,47 @@ class Saving:
         if not session.keep:
             return
         if session.dirty is None:
-            session.dirty = [watched.key]
-            self.dirty[session] = None
-            if self.flush_at is None:
-                self.flush_at = self.interests.now + self.ack_flush
+            self._soil(session, [watched.key])
         elif session.dirty[-1] is not watched.key:  # what it follows at a gallop is there already
             session.dirty.append(watched.key)
 
+    def _soil(self, session: Session, keys: list[Key]) -> None:
+        session.dirty = keys
+        self.owner(session).dirty[session] = None
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if self.flush_at is None:
+            self.flush_at = self.interests.now + self.ack_flush
+
+    def link_up(self, link: ShardLink) -> None:
+        if link.dirty:
+            self._flush_soon()
+
+    def write_again(self, sessions: Iterable[Session]) -> None:
+        """All they have acked: some of it may be lost with a crash or a failed write."""
+        for session in sessions:
+            if session.keep and session.registered:
+                self._soil(session, list(session.registered))
+
     def flush(self) -> None:
         """A slice of the acks; whoever is left follows on the next tick."""
-        cells = 0
-        while self.dirty and cells < _FLUSHED_AT_ONCE:
-            cells += self.flush_session(next(iter(self.dirty)))
-        self.flush_at = self.interests.now if self.dirty else None
+        cells, able = 0, [link for link in self.interests.links if link.up]
+        for link in able:
+            while link.dirty and cells < _FLUSHED_AT_ONCE:
+                cells += self.flush_session(next(iter(link.dirty)))
+        self.flush_at = self.interests.now if any(link.dirty for link in able) else None
+
+    def forget(self, session: Session) -> None:
+        self.owner(session).dirty.pop(session, None)
 
     def flush_session(self, session: Session) -> int:
-        if session not in self.dirty:
+        link = self.owner(session)
+        if session not in link.dirty:
             return 0
-        del self.dirty[session]
+        del link.dirty[session]
         keys, session.dirty = list(dict.fromkeys(session.dirty or ())), None
-        put, link = _cells(session, keys), self.owner(session)
+        put = _cells(session, keys)
         if put and link.up and session.created:
             message = WriteRow(0, session.client, session.number, put)
             self.outbox.emit(SendLink(link.shard, message))

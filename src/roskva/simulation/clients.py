@@ -72,6 +72,10 @@ class App:
             stamp += 1
         self.knows[key] = stamp
 
+    def wrote(self, key: Key) -> bool:
+        """It was named as a source, and promises by that to keep what it has of the object."""
+        return any(change[0] == key for change in self.own)
+
     def forget(self, key: Key) -> None:
         self.own = {change for change in self.own if change[0] != key}
         self.knows.pop(key, None)
@@ -168,6 +172,8 @@ class ClientNode(AnyClient):
 
     def __init__(self, world: World, index: int, wanted: list[Key]) -> None:
         super().__init__(world, f"client-{index}", wanted)
+        self.application = self.name
+        """Stands for one cache: when all of that is lost, the next one has another."""
         self.identity: bytes | None = None
         self.identities: list[bytes] = []
 
@@ -180,7 +186,7 @@ class ClientNode(AnyClient):
         self.core = Client(
             ClientConfig(
                 app=APP,
-                application=self.name,
+                application=self.application,
                 heartbeat=swarm.heartbeat,
                 answer_timeout=swarm.answer_timeout,
                 backoff_first=0.5,
@@ -293,7 +299,7 @@ class ClientNode(AnyClient):
         """The application makes this change itself; returns what to name as its source."""
         self.app.own.add((key, stamp))
         self.app.learn(key, 0)
-        return self.name
+        return self.application
 
     # Faults.
 
@@ -319,6 +325,7 @@ class ClientNode(AnyClient):
     def crash_forgetting(self) -> None:
         self.crash()
         self.identity = None
+        self.application += "'"
         self.app = App(list(self.app.wanted))
 
     def spoil_token(self) -> None:

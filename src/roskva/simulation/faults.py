@@ -202,13 +202,16 @@ def _old_snapshot(world: World, fault: Fault) -> None:
 
 
 def _cold_restore(world: World, fault: Fault) -> None:
-    """It takes a while to read a feed from a disk that is cold, and applications do not wait."""
+    """It takes a while to read a feed from a disk that is cold, and applications do not wait. A
+    machine that was restored may have its clock wrong, too."""
     shard = _shard(world, fault)
     if not shard.alive or not shard.snapshots:
         return
     shard.crash()
     shard.restore(shard.snapshots[0])  # the oldest there is: most to catch up with
     shard.slow_store = 1.0
+    if fault.which % 2:
+        world.skews[shard.name] = world.skew_of(shard.name) - 3600
 
     def over() -> None:
         shard.slow_store = 0.0
@@ -388,7 +391,7 @@ def _redeclare(world: World, fault: Fault) -> None:
     for key in list(client.app.wanted):
         versions = [version for named, version in world.oracle.stamp_of if named == key]
         older = [v for v in versions if v < client.app.version.get(key, -1)]
-        if older and client.alive:
+        if older and client.alive and not client.app.wrote(key):
             version = older[fault.which % len(older)]
             client.app.forget(key)
             client.acked.pop(key, None)
@@ -530,6 +533,26 @@ def _forge_and_reset(world: World, fault: Fault) -> None:
         world.clock.after(70.0 + 25.0 * world.dice.random(), away.start_again)
 
 
+def _reset_overtakes(world: World, fault: Fault) -> None:
+    """The shard misses a forged version. It hears of the reset while the bridge brings that."""
+    key = world.objects[fault.which % len(world.objects)]
+    publisher, shard = world.publishers[key], world.shard_of(key)
+    shard.fast_path_loss = 1.0
+    forged = publisher.forge()
+
+    def reset() -> None:
+        shard.fast_path_loss = world.swarm.fast_path_loss
+        if not forged:
+            return
+        if publisher.in_flight or not shard.alive:
+            publisher.reset_later()
+        else:
+            world.bridge.deliver_late(shard, 0.3)
+            publisher.reset()
+
+    world.clock.after(0.2, reset)
+
+
 _FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
     "lossy": _lossy,
     "slow_network": _slow_network,
@@ -581,4 +604,5 @@ _FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
     "bridge_repeats": _bridge_repeats,
     "bridge_skips": _bridge_skips,
     "forge_and_reset": _forge_and_reset,
+    "reset_overtakes": _reset_overtakes,
 }

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from itertools import chain
 from types import FunctionType
 from typing import Any, Final
 
 import msgspec
 
 from roskva.simulation.campaign import run_tape
-from roskva.simulation.tape import tape_of
+from roskva.simulation.tape import TAPES, Tape, tape_of
 
 MAX_SEEDS: Final = 200
 
@@ -221,6 +222,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ("core.matcher:Matcher._count", "early.update(", "list("),
     ),
     _mutant(
+        "row does not learn the number of a session it is older than",
+        ("core.rows:Rows._write", "elif message.session > holder.session:", "elif False:"),
+    ),
+    _mutant(
+        "acks that were lost are not written again",
+        ("core.saving:Saving.write_again", "if session.keep and", "if False and"),
+    ),
+    _mutant(
         "refused, and still in the row",
         ("core.registrar:Registrar._refuse", "if self._unregister(session, key):", "if False:"),
     ),
@@ -292,10 +301,10 @@ def _rewritten(function: FunctionType, change: Change) -> Any:
 
 def hunt(mutant: Mutant, seeds: Sequence[int] = range(MAX_SEEDS)) -> Hunt:
     with planted(mutant):
-        for seed in seeds:
-            violation = run_tape(tape_of(seed)).violation
+        for tape in chain(map(tape_of, seeds), map(Tape.load, TAPES)):
+            violation = run_tape(tape).violation
             if violation is not None:
-                return Hunt(mutant.name, seed, violation)
+                return Hunt(mutant.name, tape.seed, violation)
     return Hunt(mutant.name, None, None)
 
 

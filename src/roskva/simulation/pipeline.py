@@ -68,14 +68,22 @@ class Publisher:
 
     def forge_and_reset(self) -> None:
         """Somebody publishes a version from the far future; an operator resets the object."""
+        if self.forge():
+            self.reset_later()
+
+    def forge(self) -> bool:
+        """Whoever forges has it reset."""
         if self.busy_resetting or self.in_flight:
-            return
+            return False
         self.busy_resetting = True
         self.forged += 1
         forged = self.forged * _FORGED + self.version
         stamp = self.world.oracle.change(self.key, forged)
         self._publish(Update(self.key, forged), stamp)
-        # Long enough for a copy of it on some slow path: after the reset it would be forged again.
+        return True
+
+    def reset_later(self) -> None:
+        """Not before copies on slow paths are there: after the reset it would be forged again."""
         self.world.clock.after(_STRAGGLERS, self._reset_when_idle)
 
     def reset_again(self) -> None:
@@ -84,12 +92,14 @@ class Publisher:
             self.busy_resetting = True
             self._reset(self.world.oracle.stamp[self.key])  # nothing changed at the backend
 
+    def reset(self) -> None:
+        self._reset(self.world.oracle.change(self.key, None))
+
     def _reset_when_idle(self) -> None:
         if self.in_flight:
             self.world.clock.after(0.5, self._reset_when_idle)
             return
-        stamp = self.world.oracle.change(self.key, None)
-        self._reset(stamp)
+        self.reset()
 
     def _reset(self, stamp: int) -> None:
         """Whoever tries again draws a new mark: a reset that comes twice resets twice."""
@@ -170,7 +180,11 @@ class Bridge:
         for shard in self.world.shards:
             self._deliver(shard, self.cursor.get(shard.index, START), advance=True)
 
-    def _deliver(self, shard: ShardNode, after: int, advance: bool) -> None:
+    def deliver_late(self, shard: ShardNode, late: float) -> None:
+        """What is there now and was not applied."""
+        self._deliver(shard, shard.matcher.applied, advance=False, late=late)
+
+    def _deliver(self, shard: ShardNode, after: int, advance: bool, late: float = 0.0) -> None:
         try:
             reader = self._reader(shard)
             read = reader.read(Marker(reader.lineage, after), max_rows=50)
@@ -178,7 +192,7 @@ class Bridge:
             return
         if isinstance(read, Batch):
             rows = [(read.base + i, update) for i, update in enumerate(read.updates())]
-            self._offer(shard, reader.lineage, read.first, read.last, rows)
+            self._offer(shard, reader.lineage, read.first, read.last, rows, late)
         elif not isinstance(read, Idle):
             self.world.seen("bridge met a hole")
         if advance:
@@ -196,14 +210,20 @@ class Bridge:
         self.cursor[shard.index] = last
 
     def _offer(
-        self, shard: ShardNode, lineage: int, first: int, last: int, rows: list[tuple[int, Update]]
+        self,
+        shard: ShardNode,
+        lineage: int,
+        first: int,
+        last: int,
+        rows: list[tuple[int, Update]],
+        late: float,
     ) -> None:
         if not shard.alive:
             self.world.seen("bridge met a dead shard")
             return
         request = (shard.index, first)
         batch = Apply(lineage, first, last, coalesce(rows), request)
-        shard.later(self.world.net.delay(), lambda: shard.step_matcher(batch))
+        shard.later(self.world.net.delay() + late, lambda: shard.step_matcher(batch))
 
     def answered(self, shard: ShardNode, request: Handle, lineage: int, offset: int) -> None:
         assert isinstance(request, tuple)

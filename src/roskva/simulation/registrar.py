@@ -24,6 +24,7 @@ from roskva.core.effects import (
     LinkUp,
     Opened,
     Received,
+    Recheck,
     Reloaded,
     Send,
     SendLink,
@@ -98,6 +99,9 @@ class RegistrarNode(Node):
 
     def reload(self) -> None:
         self.step(Reloaded(self.world.keys, self.world.standing))
+
+    def recheck(self) -> None:
+        self.step(Recheck())
 
     def crash(self) -> None:
         if not self.alive:

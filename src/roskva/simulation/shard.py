@@ -31,6 +31,7 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
+from roskva.core.freshness import Acked
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.rows import Rows
 from roskva.errors import StorageUnavailable
@@ -250,6 +251,10 @@ class ShardNode(Node):
             self.later(self._io_delay(), lambda: answer(Failed(effect.id)))
             return
         self.later(self._io_delay(), lambda: answer(Loaded(effect.id, row)))
+
+    def acked(self, client: bytes) -> dict[Key, Acked]:
+        row = layout.client_row(self.store.read(layout.client_key(client)))
+        return {} if row is None else {r.object: (r.acked, r.epoch) for r in row.registered}
 
     def _take_snapshot(self) -> None:
         if not self.store.unsynced:

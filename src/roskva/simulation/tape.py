@@ -68,8 +68,11 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "bridge_repeats",
         "bridge_skips",
         "forge_and_reset",
+        "reset_overtakes",  # the change before it, which was lost and is on its way again
     ),
 }
+TAPES: Final = sorted(Path(__file__).with_name("tapes").glob("*.json"))
+"""What once broke a cluster, of each kind the shortest."""
 KINDS: Final = tuple(kind for kinds in FAULTS.values() for kind in kinds)
 _ENDING_EPOCHS: Final = (
     *("lose_disk", "feed_bit_flip", "feed_rots", "feed_recreated", "feed_replaced", "retention"),

@@ -120,6 +120,7 @@ class World:
             self.clock.run(self.clock.now + 5.0)
         self.clock.run(self.clock.now + self.bound())
         self.check_liveness(self.vouches_to)
+        self.check_rows()
         for publisher in self.publishers.values():
             publisher.change()
         self.clock.run(self.clock.now + self.bound())
@@ -216,6 +217,20 @@ class World:
     def _syncs(self) -> int:
         return sum(node.core.counters["syncs"] for node in self.registrars if node.alive)
 
+    def check_rows(self) -> None:
+        """When all acks are written again, the rows say what the sessions do."""
+        registrars = [registrar for registrar in self.registrars if registrar.alive]
+        for registrar in registrars:
+            registrar.recheck()
+        swarm = self.swarm
+        self.clock.run(self.clock.now + (2 * swarm.ack_flush + 10.0) * (1 + swarm.drift))
+        for registrar in registrars:
+            for session in registrar.core.sessions.values():
+                if session.keep and session.created:
+                    held = self.shards[session.owner].acked(session.client)
+                    if session.registered.items() - held.items():
+                        raise Violation(f"a row has {held}, and its session {session.registered}")
+
     def check_feeds(self) -> None:
         for shard in self.shards:
             if not shard.intact:
@@ -247,8 +262,8 @@ class World:
         for registrar in self.registrars:
             if registrar.alive:
                 core = registrar.core
-                left = (core.conns, core.sessions, core.watched, core.saving.dirty)
-                if any(left):
+                dirty = [session for link in core.interests.links for session in link.dirty]
+                if any((core.conns, core.sessions, core.watched, dirty)):
                     raise Violation(f"{registrar.name} remembers clients that are gone")
         for shard in self.shards:
             if shard.matcher.objects or shard.rows.holders:

@@ -90,7 +90,7 @@ def _left_behind(core: Registrar) -> str | None:
     held: dict[str, list[Session]] = {
         "sessions": list(core.sessions.values()),
         "objects": [s for watched in core.watched.values() for s in watched.sessions],
-        "unwritten acks": list(core.saving.dirty),
+        "unwritten acks": list(link.dirty),
         "waiting": list(link.waiting),
         "walks": list(core.telling.walks),
     }
