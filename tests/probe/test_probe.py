@@ -146,6 +146,7 @@ def test_keys_and_tls_let_the_prober_in_and_nowhere_else(tmp_path: Path) -> None
     node = _Guarded(
         tmp_path / "data",
         SETTINGS.replace("[probe]", f'[probe]\nkey = "file:{tmp_path / "probe.key"}"')
+        + "[limits]\nmax_sessions_per_principal = 1\n"
         + f'[tls]\ncertificate = "{certs}/server.crt"\nkey = "{certs}/server.key"\n'
         + f'[apps.shop]\njwks = "{issuer.jwks}"\nregister = ["**"]\npublish = ["**"]\n',
         "--registrars",
@@ -167,11 +168,11 @@ def test_keys_and_tls_let_the_prober_in_and_nowhere_else(tmp_path: Path) -> None
 
 
 def _holds_for_its_apps_alone(node: KeyedNode, issuer: Issuer) -> None:
-    shown = credential(PROBE_APP, KEY)
+    shown = credential(PROBE_APP, "me", KEY)
     assert node.publish_as(shown, f"{PROBE_APP}/x", 1).status_code == 200
     for key in ("shop/x", f"{PROBE_SLOW_APP}/x"):
         assert node.publish_as(shown, key, 1).status_code == 403
-    assert node.publish_as(credential("shop", KEY), "shop/x", 1).status_code == 401
+    assert node.publish_as(credential("shop", "me", KEY), "shop/x", 1).status_code == 401
     user = issuer.jwt("alice", "shop")
     assert node.publish_as(user, f"{PROBE_APP}/x", 2).status_code == 403
 

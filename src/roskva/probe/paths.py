@@ -46,11 +46,11 @@ class Target(msgspec.Struct, frozen=True):
     def first(self) -> str:
         return next(iter(self.objects))
 
-    def credential(self, app: str) -> str | None:
-        return None if self.key is None else credential(app, self.key)
+    def credential(self, app: str, who: str) -> str | None:
+        return None if self.key is None else credential(app, who, self.key)
 
-    def headers(self, app: str) -> dict[str, str]:
-        shown = self.credential(app)
+    def headers(self, app: str, who: str) -> dict[str, str]:
+        shown = self.credential(app, who)
         return {} if shown is None else {"authorization": f"Bearer {shown}"}
 
 
@@ -146,7 +146,7 @@ class Paths:
     async def mqtt(self, progress: Progress) -> AsyncIterator[Told]:
         target = self._target
         host, port = urlsplit(target.url).hostname or "", target.mqtt_port or 0
-        at, shown = MqttAddress(host, port, target.context), target.credential(PROBE_APP)
+        at, shown = MqttAddress(host, port, target.context), target.credential(PROBE_APP, "mqtt")
         async with MqttListener(at, PROBE_APP, target.first, shown) as listener:
             await listener.version()
 
@@ -163,7 +163,7 @@ class Paths:
             "GET",
             "/v1/events",
             params={"object": f"{PROBE_APP}/{self._target.first}"},
-            headers=self._target.headers(PROBE_APP),
+            headers=self._target.headers(PROBE_APP, "events"),
         ) as answer:
             answer.raise_for_status()
             versions = _versions(answer)
@@ -185,7 +185,7 @@ class Paths:
             target.identities / identity,
             application="roskva-probe",
             tls=target.context,
-            credential=target.credential(app),
+            credential=target.credential(app, identity),
         )
 
 

@@ -171,7 +171,9 @@ class _Round:
         try:
             async with asyncio.timeout(within_s):
                 answer = await self._http.post(
-                    "/v1/publish", json=[update], headers=self._target.headers(app)
+                    "/v1/publish",
+                    json=[update],
+                    headers=self._target.headers(app, f"publisher-{name}"),
                 )
             (outcome,) = publish_outcomes(answer.status_code, answer.content, 1)
             if isinstance(outcome, Failure):

@@ -13,13 +13,13 @@ from roskva.config import ProbeConfig, read_secret
 from roskva.core.token import TokenKeys
 from roskva.model import PROBE_APPS, Principal
 
-_NAME: Final = "prober"
 _PURPOSE: Final = b"the prober of this node"
 
 
-def credential(app: str, key: str) -> str:
-    """What a prober shows, to be let into one of its apps."""
-    return f"{app}:{key}"
+def credential(app: str, who: str, key: str) -> str:
+    """What one of the prober's clients shows, to be let into one of its apps. Each is a principal
+    of its own, so that no limit for principals is in its way."""
+    return f"{app}/{who}:{key}"
 
 
 def own_key(tokens: TokenKeys) -> str:
@@ -43,9 +43,10 @@ class ProberKeys:
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
 
     def find(self, credential: str) -> Principal | None:
-        app, _, key = credential.partition(":")
-        if app not in PROBE_APPS:
+        named, _, key = credential.partition(":")
+        app, _, who = named.partition("/")
+        if app not in PROBE_APPS or not who:
             return None
         digest = hashlib.sha256(key.encode()).digest()
         known = [hmac.compare_digest(digest, each) for each in self._digests]
-        return Principal(_NAME, app) if any(known) else None
+        return Principal(who, app) if any(known) else None
