@@ -113,13 +113,13 @@ def test_all_processes_sample_the_same_updates(tmp_path: Path) -> None:
     assert 50 < len(noted[0]) < 200
 
 
-def test_what_the_prober_publishes_is_followed_and_not_written_down(tmp_path: Path) -> None:
+def test_what_the_prober_publishes_is_followed_and_counts_nowhere(tmp_path: Path) -> None:
     trace = Trace(tmp_path / DIRECTORY / "node", 1_000_000, 0)
     for stage, at_us in (("published", 0), ("sent", 5), ("acked", 9), ("acked", 10)):
         assert trace.wants(f"{PROBE_APP}/x", 1)
         trace.note(stage, f"{PROBE_APP}/x", 1, at_us)
     assert [stage for _, _, stage, _ in trace.recent()] == ["published", "sent", "acked"]
-    assert sum(trace.since_published["acked"].counts) == 2
+    assert sum(trace.since_published["acked"].counts) == 0
     assert trace.sent == {f"{PROBE_APP}/x": 1}
     assert trace.take() == []
     trace.close(0)

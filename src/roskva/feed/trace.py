@@ -4,7 +4,7 @@ Every process of a node writes a log of its own, `DATA/trace/NAME`, in the forma
 entry is an update whose `source` is the stage and whose `published_at` is when it was there. Which
 updates are sampled is decided by a hash of object and version, so that all processes take the same
 ones without talking about it. The prober's own are always followed, so that a quiet node can say as
-well how long its stages take; they are not written down.
+well how long its stages take; they are neither written down nor in the distributions.
 
 Noting costs an entry in a list; what was noted has to be taken and written every so often. Traces
 are no part of the state: they are bounded, and may be lost or deleted.
@@ -72,8 +72,10 @@ class Trace:
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
         """Of an update that is wanted."""
         noted, which = Update(key, version, stage, published_at=at_us), (key, version)
-        if len(self._noted) < MAX_GROUP_ROWS and key.partition("/")[0] not in PROBE_APPS:
-            self._noted.append(noted)
+        if key.partition("/")[0] not in PROBE_APPS:
+            self._measure(stage, which, at_us)
+            if len(self._noted) < MAX_GROUP_ROWS:
+                self._noted.append(noted)
         if stage == "sent":
             self.sent[key] = version
             _bound(self.sent)
@@ -83,7 +85,6 @@ class Trace:
             self._acked[which] = None
             _bound(self._acked)
             self._recent.append(noted)
-        self._measure(stage, which, at_us)
 
     def was_published(self, key: Key, version: int, at_us: int) -> None:
         """As another process noted, of an update that is wanted."""

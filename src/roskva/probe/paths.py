@@ -116,12 +116,10 @@ class Paths:
 
             async def told(published: Published) -> float:
                 await _told(client, names, progress, published.version)
-                took = time.perf_counter() - published.began
-                for name in names:
-                    await client.unregister(name)
-                return took
+                return time.perf_counter() - published.began
 
             yield told
+            await _give_up(client, names)
 
     @asynccontextmanager
     async def reconnect(self, progress: Progress) -> AsyncIterator[Told]:
@@ -137,7 +135,7 @@ class Paths:
                 await client.register(self._target.first, version=held)
                 await _told(client, names, progress, published.version)
                 took = time.perf_counter() - began
-                await client.unregister(self._target.first)
+                await _give_up(client, names)
                 return took
 
         yield told
@@ -187,6 +185,13 @@ class Paths:
             tls=target.context,
             credential=target.credential(app, identity),
         )
+
+
+async def _give_up(client: Client, names: set[str]) -> None:
+    """After the acks, which wait a moment for others."""
+    await asyncio.sleep(2 * client.config.batch_delay)
+    for name in names:
+        await client.unregister(name)
 
 
 async def _versions(answer: httpx.Response) -> AsyncIterator[int]:
