@@ -5,8 +5,9 @@ so that a server is never idle and never flooded. Roskva and Mosquitto deliver w
 sessions that persist, and every delivery is acknowledged; so is, in effect, an entry of a Redis
 stream, since the client asks for what follows it. NATS and Redis pub/sub acknowledge nothing. NATS
 core is measured once more with one message in flight, and Roskva with it: the next update leaves
-when all have the last one. For latency, 10 updates leave in a second, whatever comes of them:
-10,000 deliveries.
+when all have the last one. Roskva is also measured with its own protocol over WebSocket, in which a
+client acknowledges after 50 ms whatever it has received by then, in one message. For latency, 10
+updates leave in a second, whatever comes of them: 10,000 deliveries.
 
 Roskva syncs every update to disk before it accepts it, and Redis streams do so, too; a NATS KV
 bucket writes it, and the others keep nothing on disk. Server CPU is that of all its processes, and
@@ -42,7 +43,8 @@ _WHY_LATENCY: Final = (
 class Turn(msgspec.Struct, frozen=True):
     fan_out: Load
     latency: Load
-    one_in_flight: Load | None
+    one_in_flight: Load | None = None
+    websocket: Load | None = None
 
 
 def run(settings: Settings) -> list[Result]:
@@ -66,7 +68,14 @@ def run(settings: Settings) -> list[Result]:
                 if peer.name in (OURS, CORE.name):
                     one = clients.measure(window=1.0, seconds=seconds, warmup=_WARMUP_S)
                 latency = clients.measure(rate=RATE, seconds=seconds, warmup=_WARMUP_S)
+            if peer.name != OURS:
                 return Turn(fan_out, latency, one)
+            with here.generator.population(
+                servers[OURS], subscribers=SUBSCRIBERS, protocol="websocket", app="websocket"
+            ) as clients:
+                clients.connect()
+                websocket = clients.measure(window=WINDOW, seconds=seconds, warmup=_WARMUP_S)
+            return Turn(fan_out, latency, one, websocket)
 
         turns = in_turns(peers, settings, measure)
     return results(turns)
@@ -80,6 +89,9 @@ def results(turns: dict[str, list[Turn]]) -> list[Result]:
         for peer, some in turns.items()
         if some[0].one_in_flight
     }
+    websocket = {OURS: [turn.websocket for turn in turns[OURS] if turn.websocket]}
+    if QUEUES.name in fan_out:
+        websocket[QUEUES.name] = fan_out[QUEUES.name]
     name = f"deliveries to {SUBSCRIBERS:,} subscribers"
     rate = figure(name, "/s", fan_out, lambda load: load.per_s, better="higher", why=_WHY_RATE)
     alone = figure(
@@ -90,11 +102,21 @@ def results(turns: dict[str, list[Turn]]) -> list[Result]:
         better="higher",
         why=_WHY_RATE,
     )
+    own = figure(
+        f"{name}, Roskva's own protocol over WebSocket",
+        "/s",
+        websocket,
+        lambda load: load.per_s,
+        better="higher",
+    )
     found = [
         rate,
         *ratio(rate, QUEUES.name, target=1.5),
         figure("… server CPU each", "µs", fan_out, lambda load: load.cpu_us, why=_WHY_RATE),
         figure("… cores its clients used", "", fan_out, lambda load: load.generator_busy),
+        own,
+        *ratio(own, QUEUES.name, target=1.5),
+        figure("… server CPU each", "µs", websocket, lambda load: load.cpu_us),
         alone,
         *ratio(alone, CORE.name),
         figure("… server CPU each", "µs", one, lambda load: load.cpu_us, why=_WHY_RATE),
