@@ -20,8 +20,9 @@ TITLE: Final = "Brokers: a hot object"
 SUBSCRIBERS: Final = 1000
 _QUIET_S: Final = 5.0
 _WHY: Final = (
-    "it sends a burst to each subscriber in one piece, and acknowledges nothing; Roskva accepts "
-    "updates when they are on disk, a group at a time, and tells everybody after each group"
+    "it takes a burst as one piece: NATS and Redis read all of it before they send, and who keeps "
+    "the last value then sends only that; Roskva reads at most 100 updates of one publisher before "
+    "they are on disk, and tells everybody after each such group"
 )
 
 

@@ -99,6 +99,7 @@ def test_offline_says_who_stays_stale() -> None:
     assert named(results, "until all are fresh").note.endswith("never: NATS core")
     assert named(results, "client × object that stay stale").peers == {CORE.name: 100.0}
     assert named(results, "server CPU for each update, nobody there").value == 50.0
+    assert named(results, "messages").peers == {}  # to lose them all is not better
     assert {result.at for result in results} == {20_000}
 
 
