@@ -104,6 +104,7 @@ def command(
             objects=objects([(0, "")], 1),
             mqtt_port=mqtt_port,
             key=secret_of(key) or None,
+            name=f"at-{os.uname().nodename}",
             context=client_context(at, tls_of(ca, cert, cert_key)),
         )
         while True:

@@ -40,6 +40,8 @@ class Target(msgspec.Struct, frozen=True):
     """What is known to be wrong with it."""
     key: str | None = None
     """Of a node with keys."""
+    name: str = "node"
+    """Of this prober: they do not share limits."""
     context: ssl.SSLContext | None = None
 
     @property
@@ -47,7 +49,7 @@ class Target(msgspec.Struct, frozen=True):
         return next(iter(self.objects))
 
     def credential(self, app: str, who: str) -> str | None:
-        return None if self.key is None else credential(app, who, self.key)
+        return None if self.key is None else credential(app, f"{self.name}-{who}", self.key)
 
     def headers(self, app: str, who: str) -> dict[str, str]:
         shown = self.credential(app, who)

@@ -48,6 +48,7 @@ from roskva.model import (
     NO_EPOCH,
     NO_VERSION,
     NOBODY,
+    PROBE_APP,
     PROBE_APPS,
     Key,
     Principal,
@@ -319,8 +320,10 @@ class NodeFront:
 
 
 def traffic_of(session: Session) -> str:
-    """Over MQTT without keys it shows when it registers."""
+    """By the app that it may use; where there are no keys, by what it says of itself."""
     named = session.app or session.principal.app
+    if named is None and session.application.startswith(PROBE_APP):
+        return "probe"
     app = named or next(iter(session.registered), "").partition("/")[0]
     return "probe" if app in PROBE_APPS else "users"
 
