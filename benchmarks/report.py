@@ -73,32 +73,35 @@ def _title(name: str, module: ModuleType) -> str:
 
 
 def _better(record: Record) -> str:
-    lines = [
-        [
-            f"{name}: {full_name(result)}",
-            figure(result.value, result.unit),
-            f"{peer}: {figure(value, result.unit)}",
-            result.why,
-        ]
-        for name, results in record.results.items()
-        for result in results
-        for peer, value in result.peers.items()
-        if result.beaten_by(value)
-    ]
+    lines = []
+    for name, result in _named(record):
+        theirs = {peer: value for peer, value in result.peers.items() if result.beaten_by(value)}
+        if theirs:
+            better = ", ".join(f"{p} {figure(v, result.unit)}" for p, v in theirs.items())
+            lines.append([name, figure(result.value, result.unit), better, result.why])
     if not lines:
         return "Nowhere in this run."
-    return _markdown(["what", "Roskva", "the better one", "why"], lines)
+    return _markdown(["what", "Roskva", "better", "why"], lines)
 
 
 def _missed(record: Record) -> str:
     missed = [
-        f"- {name}: {full_name(result)} is {figure(result.value, result.unit)}, "
-        f"the target {_target(result)}"
-        for name, results in record.results.items()
-        for result in results
+        f"- {name}: {figure(result.value, result.unit)}, the target is {_target(result)}"
+        for name, result in _named(record)
         if result.met is False
     ]
     return "\n".join(missed) if missed else "None."
+
+
+def _named(record: Record) -> Iterator[tuple[str, Result]]:
+    """With what it takes to know a result by its name alone: “…” is short for the one before."""
+    for benchmark, results in record.results.items():
+        whole = ""
+        for result in results:
+            if not result.name.startswith("…"):
+                whole = full_name(result)
+            name = full_name(result).replace("…", f"{whole} …", 1)
+            yield f"{benchmark}: {name}", result
 
 
 def full_name(result: Result) -> str:
@@ -181,7 +184,7 @@ def _markdown(headings: list[str], rows: list[list[str]]) -> str:
     )
 
 
-_WORDS: Final = {"note", "why", "", "the better one"}
+_WORDS: Final = {"note", "why", "", "better"}
 _COLOURED: Final = {"met": "[green]met[/]", "missed": "[red]missed[/]"}
 
 

@@ -9,6 +9,8 @@ For throughput, the next update leaves when the last has reached half of the sub
 So the server always has something to do, and both do the same work: with many more updates under
 way Roskva would skip those that are overtaken, which is what it is for, and Mosquitto would queue.
 Every update is on Roskva's disk before it is acknowledged; Mosquitto writes nothing.
+
+What TLS and keys cost is measured in the long version only.
 """
 
 import os
@@ -64,8 +66,9 @@ def run(settings: Settings) -> list[Result]:
             ]
         results += memory(settings, generator, directory, server_cores)
         results += registrars(settings, generator, directory)
-        results += tls(settings, directory, server_cores, generator_cores)
-        results += keys(settings, directory, server_cores, generator_cores)
+        if settings.full:
+            results += tls(settings, directory, server_cores, generator_cores)
+            results += keys(settings, directory, server_cores, generator_cores)
         results += observed.run(settings, generator, directory, server_cores)
     return results
 

@@ -2,7 +2,8 @@
 
 **Appending and reading** on this machine's disk: every group of updates is synced before its
 publishers are told yes. Wormhole's publishers read the logs of databases at up to 350 MB/s, and its
-subscribers took up to 600,000 updates/s; updates here are small, so megabytes come hard.
+subscribers took up to 600,000 updates/s, over a network and on machines of their time; sealed
+segments here are mapped into memory and read as they are.
 
 **Catching up**: a bridge that was away reads what it has missed, on Spark; coalesced to the newest
 version of each object, and then until it is durable in a matcher. This is what Wormhole's markers

@@ -58,7 +58,6 @@ def run(settings: Settings, directory: Path) -> list[Result]:
             "… in bytes",
             *(megabytes, "MB/s", None, "higher"),
             peers={"Wormhole": 350},
-            why="Updates are some 40 bytes here; the cost is per update.",
         ),
         Result("read, as written by 100 publishers of one", fresh, "updates/s", better="higher"),
     ]

@@ -75,6 +75,16 @@ def test_nobody_is_better_and_nothing_missed(record: Record, module: ModuleType)
     assert "## Targets that were missed\n\nNone." in text
 
 
+def test_a_result_that_goes_on_from_another_is_known_by_both_names(
+    record: Record, module: ModuleType
+) -> None:
+    goes_on = Result("… to Other", 0.8, "×", 1.0, "higher")
+    text = report.page(
+        msgspec.structs.replace(record, results={"made": [FAN_OUT, goes_on]}), {"made": module}
+    )
+    assert "- made: fan-out … to Other: 0.8 ×, the target is ≥ 1 ×" in text
+
+
 def test_the_terminal_shows_every_figure_and_no_notes() -> None:
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(report.on_terminal("made", [FAN_OUT, SLOW, *AT, SHARE]))
@@ -133,13 +143,13 @@ repetitions where there are several, and every ratio comes from turns of one run
 
 ## Where others are better
 
-| what | Roskva | the better one | why |
+| what | Roskva | better | why |
 | --- | ---: | --- | --- |
-| made: fan-out | 50,000 /s | Other: 60,000 /s | It is C. |
+| made: fan-out | 50,000 /s | Other 60,000 /s | It is C. |
 
 ## Targets that were missed
 
-- made: recovery is 2.5 s, the target ≤ 1 s
+- made: recovery: 2.5 s, the target is ≤ 1 s
 
 ## Made up
 
