@@ -124,7 +124,8 @@ def test_the_page_in_the_documents_is_that_of_its_results(tmp_path: Path) -> Non
     documents = Path(__file__).parents[2] / "docs/benchmarks"
     write_report(Record.load(documents / "results.json"), tmp_path)
     for made in tmp_path.iterdir():
-        assert made.read_text() == (documents / made.name).read_text(), made.name
+        same = made.read_text() == (documents / made.name).read_text()
+        assert same, f"{made.name}: roskva bench --from docs/benchmarks/results.json --report …"
     assert not re.search(r"\bnan\b|\binf\b", (tmp_path / "README.md").read_text())
 
 
