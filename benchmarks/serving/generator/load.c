@@ -232,9 +232,10 @@ int main(int argc, char **argv) {
     next_version = options.first;
     progress = eventfd(0, EFD_NONBLOCK);
     if (progress < 0) fail("no eventfd");
+    pid_t parent = getpid();
     for (int i = 0; i < options.workers; i++) {
         pid_t child = fork();
-        if (child == 0) work(i, protocol);
+        if (child == 0) work(i, parent, protocol);
         if (child < 0) fail("no more processes");
     }
     if (protocol == &websocket) use_publisher(&mqtt, options.mqtt_port);

@@ -88,7 +88,7 @@ int topic_of_version(uint64_t version);
 void check_workers(void);
 
 /* subscribers.c */
-void work(int number, const struct protocol *);
+void work(int number, pid_t parent, const struct protocol *);
 int connected(int port, int number);              /* -1: nobody listens */
 ssize_t read_from(struct conn *, const struct protocol *); /* 0 or less: the connection is lost */
 void say(struct conn *, const void *data, size_t size);

@@ -193,8 +193,9 @@ static void open_some(int poller, int number, const struct protocol *protocol) {
     }
 }
 
-void work(int number, const struct protocol *protocol) {
+void work(int number, pid_t parent, const struct protocol *protocol) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) exit(1); /* it ended before it could be watched */
     me = &shared->workers[number];
     share = options.subscribers / options.workers + (number < options.subscribers % options.workers);
     struct conn *conns = calloc((size_t)share + 1, sizeof *conns);
