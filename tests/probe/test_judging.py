@@ -22,7 +22,7 @@ def test_the_sentence_names_what_was_too_slow_and_what_failed() -> None:
     assert not missed(good, SLO)
     assert sentence([good], SLO) == "All 1 paths are well."
     assert sentence([good, slow, failed], SLO) == (
-        "publish took 400 ms of 250 (publisher → feed). "
+        "publish took 400 ms, over its target of 250 (publisher → feed). "
         "notify-mqtt fails (feed → matcher → registrar → MQTT): not within 2 s."
     )
 

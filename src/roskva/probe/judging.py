@@ -23,4 +23,4 @@ def said(outcome: Outcome, slo: SloConfig) -> str:
     if outcome.seconds is None:
         return f"{outcome.sli} fails ({path}): {outcome.error}."
     took, target = outcome.seconds * 1000, slo.of(outcome.sli).target_ms
-    return f"{outcome.sli} took {took:,.0f} ms of {target:,} ({path})."
+    return f"{outcome.sli} took {took:,.0f} ms, over its target of {target:,} ({path})."
