@@ -29,7 +29,7 @@ class Result(msgspec.Struct, frozen=True):
     value: float
     unit: str
     target: float | None = None
-    better: Literal["lower", "higher"] = "lower"
+    better: Literal["lower", "higher", "neither"] = "lower"
     note: str = ""
     peers: dict[str, float] = {}
     """The same figure of other servers, in the same run; or what a paper reports."""
@@ -48,4 +48,6 @@ class Result(msgspec.Struct, frozen=True):
         return None if self.target is None else not self.beaten_by(self.target)
 
     def beaten_by(self, other: float) -> bool:
+        if self.better == "neither":
+            return False
         return other < self.value if self.better == "lower" else other > self.value

@@ -71,7 +71,7 @@ def figure(
     turns: dict[str, list[T]],
     of: Callable[[T], float | None],
     *,
-    better: Literal["lower", "higher"] = "lower",
+    better: Literal["lower", "higher", "neither"] = "lower",
     note: str = "",
     why: str = "",
     at: float | None = None,

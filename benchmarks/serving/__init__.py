@@ -206,21 +206,21 @@ def websocket(settings: Settings, generator: Generator, server: Server) -> list[
 def memory(
     settings: Settings, generator: Generator, directory: Path, cores: set[int]
 ) -> list[Result]:
-    """Resident memory that idle clients add to a server that had none."""
+    """Resident memory that idle clients add to a server that has had a few before: what it loads
+    with the first of them is not for each."""
     idle = 10_000 if settings.full else 2000
     objects = idle // 2
     settings.progress("memory of idle clients")
 
     def per_client(start: Start, protocol: Protocol) -> float:
         with start(_new(directory), cores) as server:
+            connected = partial(
+                generator.connected, server, objects=objects, each=IDLE_EACH, protocol=protocol
+            )
+            with connected(subscribers=idle // 40):
+                pass
             before = server.rss_bytes()
-            with generator.connected(
-                server,
-                subscribers=idle,
-                objects=objects,
-                each=IDLE_EACH,
-                protocol=protocol,
-            ):
+            with connected(subscribers=idle):
                 return (server.rss_bytes() - before) / idle / 1024
 
     peers = {PEER: per_client(mosquitto, "mqtt")} if mosquitto_path() else {}
