@@ -74,5 +74,8 @@ def test_a_path_that_fails_is_worse_than_one_that_was_slow_once() -> None:
     found = troubles([STATE, REGISTRAR], [SHARD], WELL, PipelineNow("running"), objectives)
     assert [(one.level, one.text) for one in found] == [
         ("bad", "Notify-mqtt fails (feed → matcher → registrar → MQTT): nobody is there."),
-        ("warn", "Register took 700 ms of 500 (client → registrar → client's shard)."),
+        (
+            "warn",
+            "Register took 700 ms, over its target of 500 (client → registrar → client's shard).",
+        ),
     ]
