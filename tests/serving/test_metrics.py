@@ -5,6 +5,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import httpx
 import pytest
@@ -131,6 +132,37 @@ def test_resends_are_counted_apart(start_node: StartNode) -> None:
             numbers = await asyncio.to_thread(scraped, node)
             assert numbers["notifications_first_total", "users"] == 1
             assert numbers["notifications_outstanding", "users"] == 1
+
+    run_within(60.0, scenario())
+
+
+def test_every_ack_of_an_update_that_is_followed_is_timed(
+    start_node: StartNode, tmp_path: Path
+) -> None:
+    settings = tmp_path / "roskva.toml"
+    settings.write_text("[node]\ntrace_one_in = 1\n")
+    node = start_node("--config", str(settings), "--no-probe")
+
+    def acked() -> float:
+        text = httpx.get(f"{node.url}/metrics").raise_for_status().text
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "roskva_stage_seconds_count" and sample.labels["stage"] == "acked"
+        )
+
+    async def until(timed: int) -> None:
+        await asyncio.to_thread(await_that, lambda: acked() == timed, 10.0, lambda: str(acked()))
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            records = [await stack.enter_async_context(way(node, KEYS)) for way in EVERY_WAY]
+            acking = len(records) - 1  # for EventSource nobody acks
+            for version in (1, 2, 3):
+                for updates in versions_of(KEYS, range(version, version + 1)):
+                    await asyncio.to_thread(node.publish_all, updates)
+                await until(version * len(KEYS) * acking)
 
     run_within(60.0, scenario())
 

@@ -5,6 +5,7 @@ A node that does not sample uses the plain ones.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,13 +81,17 @@ class TracedFront(NodeFront):
         self._stepper.step(event)
 
     def _note_acks(self, acks: Sequence[Sent]) -> None:
-        last: Sent | None = None
-        followed = False
-        for sent in acks:
-            if sent is not last:
-                last, followed = sent, self.trace.sent.get(sent[0]) == sent[1]
-            if followed:
-                self.trace.note("acked", sent[0], sent[1], wall_clock_us())
+        if acks.count(acks[0]) == len(acks):
+            self._note_each(acks[0], len(acks))
+            return
+        for sent, run in groupby(acks):
+            self._note_each(sent, sum(1 for _ in run))
+
+    def _note_each(self, sent: Sent, acks: int) -> None:
+        if self.trace.sent.get(sent[0]) == sent[1]:
+            now_us = wall_clock_us()
+            for _ in range(acks):
+                self.trace.note("acked", sent[0], sent[1], now_us)
 
     def received(self, conn: Any, principal: Principal, message: FromClient) -> None:
         if type(message) is ClientMessage:
