@@ -154,6 +154,17 @@ async def test_on_3_what_may_succeed_later_is_not_acked_but_comes_back() -> None
 
 
 @in_a_loop
+async def test_on_3_what_succeeded_before_it_is_acked_first() -> None:
+    one = opened(V3)
+    one.front.results = [1, StorageUnavailable("later"), 3]
+    packets = [side.publish(V3, X, b"%d" % i, 1, i) for i in (1, 2, 3)]
+    one.receive(b"".join(packets))
+    await one.mqtt.close()
+    assert one.taken() == [side.puback(1)]
+    assert one.transport.closed
+
+
+@in_a_loop
 async def test_on_3_what_is_not_allowed_is_acked_and_dropped() -> None:
     one = opened(V3)
     one.front.results = [Unauthorised("not yours")]

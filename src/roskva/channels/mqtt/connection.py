@@ -383,14 +383,14 @@ class MqttConnection(Delivery, asyncio.Protocol):
 
     # To the client.
 
-    def answer(self, packet: bytes) -> None:
-        """Not a notification, and small; but a client that does not read may ask for many."""
+    def answer(self, *packets: bytes) -> None:
+        """Not notifications, and small; but a client that does not read may ask for many."""
         if self._phase is not Phase.OPEN:
             return
-        if self._terms is not None and len(packet) > self._terms.max_packet:
+        if self._terms is not None and max(map(len, packets)) > self._terms.max_packet:
             self._end()
             return
-        self.transport.write(packet)
+        self.transport.write(b"".join(packets))
         if self.transport.get_write_buffer_size() > self.limits.max_unread_bytes:
             self.hold(FOR_UNREAD)
 

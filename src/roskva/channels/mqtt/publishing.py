@@ -136,10 +136,10 @@ class Publishing:
         try:
             while self._unanswered:
                 batch = list(self._unanswered)
-                results = iter(await self._publish([r.what for r in batch]))
-                for received in batch:
+                results = await self._publish([r.what for r in batch])
+                for _ in batch:
                     self._unanswered.popleft()
-                    self._answer(received, next(results))
+                self._answer(batch, results)
                 if len(self._unanswered) < self._conn.limits.receive_maximum:
                     self._conn.release(FOR_PUBLISHES)
         finally:
@@ -156,25 +156,36 @@ class Publishing:
         in_order = iter(results)
         return [next(in_order) if isinstance(one, Update) else one for one in what]
 
-    def _answer(self, received: Received, result: int | RoskvaError) -> None:
+    def _answer(self, batch: list[Received], results: list[int | RoskvaError]) -> None:
+        """In one piece: a system call for each would cost more than all the rest."""
+        conn, packets, come_back = self._conn, list[bytes](), False
+        for received, result in zip(batch, results, strict=True):
+            if isinstance(result, RoskvaError):
+                self._count(result)
+                if conn.version != V5 and received.qos and result.retriable:
+                    come_back = True
+                    break
+            if received.qos:
+                packets.append(self._packet(received, result))
+        if packets:
+            conn.answer(*packets)
+        if come_back:
+            # It cannot be said, but must not be taken for done: the client comes back with it.
+            conn.hang_up(Reason.SERVER_UNAVAILABLE)
+
+    def _packet(self, received: Received, result: int | RoskvaError) -> bytes:
         conn, id = self._conn, received.id
         reason, text = Reason.SUCCESS, ""
         if isinstance(result, RoskvaError):
             reason, text = reason_of(type(result)), conn.explain(str(result))
-            self._count(result)
-            if conn.version != V5 and received.qos and result.retriable:
-                # It cannot be said, but must not be taken for done: the client comes back with it.
-                conn.hang_up(Reason.SERVER_UNAVAILABLE)
-                return
         if received.qos == 1:
             self._in_flight.pop(id, None)
-            conn.answer(encode.puback(conn.version, id, reason, text))
-        elif received.qos == 2:
-            if reason == Reason.SUCCESS or conn.version != V5:
-                self._in_flight[id] = True
-            else:
-                self._in_flight.pop(id, None)
-            conn.answer(encode.pubrec(conn.version, id, reason, text))
+            return encode.puback(conn.version, id, reason, text)
+        if reason == Reason.SUCCESS or conn.version != V5:
+            self._in_flight[id] = True
+        else:
+            self._in_flight.pop(id, None)
+        return encode.pubrec(conn.version, id, reason, text)
 
     def _count(self, error: RoskvaError) -> None:
         """On 3.1.1, and under QoS 0, nobody else hears of it; one line per connection is enough."""
