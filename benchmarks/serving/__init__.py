@@ -209,23 +209,26 @@ def memory(
     """Resident memory that idle clients add to a server that has had a few before: what it loads
     with the first of them is not for each."""
     idle = 10_000 if settings.full else 2000
-    objects = idle // 2
     settings.progress("memory of idle clients")
+
+    def connected(
+        server: Server, clients: int, protocol: Protocol
+    ) -> AbstractContextManager[object]:
+        return generator.connected(
+            server, subscribers=clients, objects=clients // 2, each=IDLE_EACH, protocol=protocol
+        )
 
     def per_client(start: Start, protocol: Protocol) -> float:
         with start(_new(directory), cores) as server:
-            connected = partial(
-                generator.connected, server, objects=objects, each=IDLE_EACH, protocol=protocol
-            )
-            with connected(subscribers=idle // 40):
+            with connected(server, idle // 40, protocol):
                 pass
             before = server.rss_bytes()
-            with connected(subscribers=idle):
+            with connected(server, idle, protocol):
                 return (server.rss_bytes() - before) / idle / 1024
 
     peers = {PEER: per_client(mosquitto, "mqtt")} if mosquitto_path() else {}
     why = "A session is objects of Python here, and a few structs of C there."
-    note = f"{idle:,} clients, {IDLE_EACH} of {objects:,} objects each"
+    note = f"{idle:,} clients, {IDLE_EACH} of {idle // 2:,} objects each"
     name = "memory per idle {} client"
     return [
         Result(
