@@ -517,7 +517,8 @@ class Registrar:
             new = freshness.after_ack(acked, version, epoch, known)
         self.counters["acks"] += 1
         if new is not acked and new != acked:
-            if due(acked, known) is not Due.NOTHING and due(new, known) is Due.NOTHING:
+            settled = new is known or due(new, known) is Due.NOTHING
+            if settled and due(acked, known) is not Due.NOTHING:
                 watched.acked_by(session)
             self.saving.set_acked(session, watched, new)
             if version == NO_VERSION and due(new, known) is Due.VERSION:
