@@ -13,6 +13,7 @@ from roskva.model import (
     check_app,
     check_name,
     is_key,
+    is_probe,
     mark_of,
     object_epoch,
     parse_key,
@@ -122,3 +123,16 @@ def test_another_shard_epoch_leaves_the_mark_alone(first: int, second: int, mark
     after = object_epoch(shard_epoch(second), reset_mark(mark))
     assert mark_of(before) == mark_of(after)
     assert (before == after) == (shard_epoch(first) == shard_epoch(second))
+
+
+@pytest.mark.parametrize(
+    ("key", "probe"),
+    [
+        ("roskva-probe/0-1", True),
+        ("roskva-probe-slow/0-1", True),
+        ("roskva-probes/0-1", False),
+        ("shop/roskva-probe/", False),
+    ],
+)
+def test_only_the_two_apps_of_the_prober_are_its_own(key: str, probe: bool) -> None:
+    assert is_probe(key) is probe

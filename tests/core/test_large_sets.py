@@ -8,11 +8,11 @@ from tests.core.lone import IDENTITY, LoneClient
 from tests.core.pair import Pair
 
 from roskva.core.digest import sum_of
-from roskva.core.effects import Broadcast, Effect, Send, SendLink
+from roskva.core.effects import Broadcast, Effect, Recheck, Send, SendLink
 from roskva.core.matcher import Matcher
 from roskva.core.registrar import Registrar
 from roskva.model import NO_EPOCH, NO_VERSION, object_epoch
-from roskva.wire.links import Interest, Registered, Versions
+from roskva.wire.links import MAX_LINK_PARTS, Interest, Registered, Versions, WriteRow
 from roskva.wire.messages import ServerDigest
 
 MANY = 50_000
@@ -209,3 +209,27 @@ def calls_to_confirm(count: int) -> int:
 
 def test_confirming_takes_time_in_proportion_to_the_registrations() -> None:
     assert calls_to_confirm(2000) < 8 * calls_to_confirm(500)
+
+
+def test_a_repair_writes_acks_in_pieces_that_a_link_takes() -> None:
+    pair = Pair()
+    keys = names(2 * MAX_LINK_PARTS + 200)
+    _, row = client_with_many(pair, keys)
+    pair.run(30)
+    pair.shard.cells[row] = {key: Registered(key, NO_VERSION, NO_EPOCH) for key in keys}
+    written: list[list[int]] = []
+
+    def note(core: object, effects: list[Effect]) -> None:
+        sent = [effect.message for effect in effects if isinstance(effect, SendLink)]
+        if puts := [len(message.put) for message in sent if isinstance(message, WriteRow)]:
+            written.append(puts)
+
+    pair.on_step = note
+    pair.registrar.step(Recheck())
+    pair.run(30)
+    assert sum(map(sum, written)) == len(keys)
+    assert max(max(puts) for puts in written) <= MAX_LINK_PARTS
+    assert max(map(sum, written)) <= TURN
+    (session,) = pair.registrar.core.sessions.values()
+    held = {cell.object: (cell.acked, cell.epoch) for cell in pair.shard.cells[row].values()}
+    assert held == session.registered

@@ -54,7 +54,8 @@ class ShardLink:
         self.waiting: dict[Session, None] = {}
         """Sessions with a row request to repeat, should the link break."""
         self.dirty: dict[Session, None] = {}
-        """Sessions with acks to write, as soon as the link is up."""
+        """Sessions with acks to write, as soon as the link is up: what their own `dirty` names, or
+        everything if that is none."""
 
     def opened(self, now: float) -> None:
         self.up = True

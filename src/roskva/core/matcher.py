@@ -54,7 +54,7 @@ from roskva.core.effects import (
     Tick,
 )
 from roskva.core.objects import Object, Unflushed
-from roskva.model import NO_VERSION, PROBE_APP, Key, Update, object_epoch, shard_epoch
+from roskva.model import NO_VERSION, Key, Update, is_probe, object_epoch, shard_epoch
 from roskva.wire.links import (
     DIGEST_KIND,
     LINK_PROTOCOL,
@@ -245,7 +245,7 @@ class Matcher:
         early, applied = self.ahead, self.applied
         came = [(o, u) for o, u in batch.updates if o > applied and o not in early]
         counted = [offset for offset in newer if offset not in early] if early else newer
-        probes = {offset for offset, update in came if update.object.startswith(PROBE_APP)}
+        probes = {offset for offset, update in came if is_probe(update.object)}
         probe_applied = sum(offset in probes for offset in counted) if probes else 0
         counters = self.counters
         counters["applied"] += len(counted) - probe_applied
@@ -276,7 +276,7 @@ class Matcher:
                 source,
                 update.published_at,
             )
-        self.counters["probe_pushes" if key.startswith(PROBE_APP) else "pushes"] += 1
+        self.counters["probe_pushes" if is_probe(key) else "pushes"] += 1
         for link in entry.links:
             self._effects.append(SendLink(link, message))
 

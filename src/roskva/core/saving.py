@@ -88,14 +88,16 @@ class Saving:
         if not session.keep:
             return
         if session.dirty is None:
-            self._soil(session, [watched.key])
+            self._soil(session, watched.key)
         elif session.dirty[-1] is not watched.key:  # what it follows at a gallop is there already
             session.dirty.append(watched.key)
 
-    def _soil(self, session: Session, keys: list[Key]) -> None:
-        session.dirty = keys
-        self.owner(session).dirty[session] = None
-        self._flush_soon()
+    def _soil(self, session: Session, key: Key) -> None:
+        link = self.owner(session)
+        if session not in link.dirty:  # else all of it is written anyway
+            session.dirty = [key]
+            link.dirty[session] = None
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         if self.flush_at is None:
@@ -109,26 +111,35 @@ class Saving:
         """All they have acked: some of it may be lost with a crash or a failed write."""
         for session in sessions:
             if session.keep and session.registered:
-                self._soil(session, list(session.registered))
+                session.dirty = None
+                self.owner(session).dirty[session] = None
+        self._flush_soon()
 
     def flush(self) -> None:
         """A slice of the acks; whoever is left follows on the next tick."""
         cells, able = 0, [link for link in self.interests.links if link.up]
         for link in able:
             while link.dirty and cells < _FLUSHED_AT_ONCE:
-                cells += self.flush_session(next(iter(link.dirty)))
+                cells += self._flush_part(next(iter(link.dirty)))
         self.flush_at = self.interests.now if any(link.dirty for link in able) else None
 
     def forget(self, session: Session) -> None:
         self.owner(session).dirty.pop(session, None)
 
-    def flush_session(self, session: Session) -> int:
+    def flush_session(self, session: Session) -> None:
+        while self._flush_part(session):
+            pass
+
+    def _flush_part(self, session: Session) -> int:
+        """As much as one message holds; how much that was."""
         link = self.owner(session)
         if session not in link.dirty:
             return 0
-        del link.dirty[session]
-        keys, session.dirty = list(dict.fromkeys(session.dirty or ())), None
-        put = _cells(session, keys)
+        keys = list(session.registered if session.dirty is None else dict.fromkeys(session.dirty))
+        session.dirty = keys[MAX_LINK_PARTS:] or None
+        if session.dirty is None:
+            del link.dirty[session]
+        put = _cells(session, keys[:MAX_LINK_PARTS])
         if put and link.up and session.created:
             message = WriteRow(0, session.client, session.number, put)
             self.outbox.emit(SendLink(link.shard, message))

@@ -14,7 +14,7 @@ ends. To tell it again is a resend, and is counted apart.
 
 from typing import Final
 
-from roskva.model import PROBE_APPS, Key
+from roskva.model import Key, is_probe
 
 SUMS: Final = ("first", "resent", "unknown", "acked", "superseded", "abandoned")
 
@@ -44,4 +44,4 @@ class SumsByTraffic:
         self.probe = Sums()
 
     def of(self, key: Key) -> Sums:
-        return self.probe if key.partition("/")[0] in PROBE_APPS else self.users
+        return self.probe if is_probe(key) else self.users

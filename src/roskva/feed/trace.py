@@ -21,7 +21,7 @@ from roskva.disk import RealDisk
 from roskva.feed.log import MAX_GROUP_ROWS, Log, LogConfig
 from roskva.feed.retention import Retention
 from roskva.metrics import Times
-from roskva.model import PROBE_APPS, Key, Update
+from roskva.model import Key, Update, is_probe
 
 STAGES: Final = ("published", "appended", "bridged", "matched", "sent", "acked")
 """In their order. `bridged` only where the fast path is off; `acked` once per client."""
@@ -62,17 +62,14 @@ class Trace:
         last = self._last
         if last[1] == version and last[0] == key:
             return last[2]
-        wanted = (
-            zlib.crc32(b"%s@%d" % (key.encode(), version)) % self._one_in == 0
-            or key.partition("/")[0] in PROBE_APPS
-        )
+        wanted = zlib.crc32(b"%s@%d" % (key.encode(), version)) % self._one_in == 0 or is_probe(key)
         self._last = key, version, wanted
         return wanted
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
         """Of an update that is wanted."""
         noted, which = Update(key, version, stage, published_at=at_us), (key, version)
-        if key.partition("/")[0] not in PROBE_APPS:
+        if not is_probe(key):
             self._measure(stage, which, at_us)
             if len(self._noted) < MAX_GROUP_ROWS:
                 self._noted.append(noted)

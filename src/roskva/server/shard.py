@@ -52,7 +52,7 @@ from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
 from roskva.metrics import Times
-from roskva.model import NO_VERSION, PROBE_APP, Key, Update, shard_epoch
+from roskva.model import NO_VERSION, Key, Update, is_probe, shard_epoch
 from roskva.server.assigning import Assigning
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.server.stepper import Stepper
@@ -229,7 +229,7 @@ class Shard:
             self._voids.append(range(committed.first, committed.base))
         self.feed_end = committed.last
         self._slow = [offset for offset in self._slow if offset > self.matcher.applied]
-        probes = sum(update.object.startswith(PROBE_APP) for update in committed.updates)
+        probes = sum(is_probe(update.object) for update in committed.updates)
         self.published += len(committed.updates) - probes
         self.probe_published += probes
         first = committed.first
@@ -238,7 +238,7 @@ class Shard:
             if fast:
                 self._apply(first, entries)
             else:
-                self._slow += [o for o, u in entries if u.object.startswith(PROBE_APP)]
+                self._slow += [o for o, u in entries if is_probe(u.object)]
             first = entries[-1][0] + 1
 
     def _is_fast(self, entry: tuple[int, Update]) -> bool:

@@ -16,7 +16,7 @@ from roskva.channels.base import Connection
 from roskva.core.freshness import Acked, Due, due
 from roskva.core.registrar import Registrar
 from roskva.core.session import Phase, Session, Watched
-from roskva.model import NO_VERSION, PROBE_APPS, Key
+from roskva.model import NO_VERSION, Key, is_probe
 from roskva.server.inside.facts import Compared, FrontObject, PendingSession, SessionFacts
 from roskva.wire.admin import Freshness
 
@@ -69,7 +69,7 @@ class Census:
     async def _count(self) -> Freshness:
         core, counts = self._core, Counter[str]()
         async for watched in _in_turns(list(core.watched.values())):
-            if watched.key.partition("/")[0] in PROBE_APPS:
+            if is_probe(watched.key):
                 continue
             async for session in _in_turns(list(watched.sessions)):
                 acked = session.registered.get(watched.key)
