@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.result import Result, Settings
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Marker
-from roskva.feed.commit import GroupCommit
+from roskva.feed.commit import Committer, GroupCommit
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
@@ -91,7 +91,7 @@ Publisher = Callable[[GroupCommit, float], Awaitable[int]]
 async def appended_per_s(
     directory: str, publisher: Publisher, publishers: int, seconds: float
 ) -> float:
-    feed = GroupCommit(new_log(directory))
+    feed = GroupCommit(new_log(directory), Committer())
     started = time.perf_counter()
     counts = await asyncio.gather(*(publisher(feed, started + seconds) for _ in range(publishers)))
     elapsed = time.perf_counter() - started

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from roskva.disk import RealDisk
 from roskva.errors import Fenced
-from roskva.feed.commit import GroupCommit
+from roskva.feed.commit import Committer, GroupCommit
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.retention import Retention
 from roskva.model import Update
@@ -31,7 +31,7 @@ async def publish_for_ever(feed: GroupCommit, publisher: int) -> NoReturn:
 
 async def main(directory: str) -> None:
     log = Log.open(RealDisk(), directory, lineage=os.getpid(), now_us=1, config=CONFIG)
-    feed = GroupCommit(log, tidy_every_s=0.01)
+    feed = GroupCommit(log, Committer(tidy_every_s=0.01))
     await asyncio.gather(*(publish_for_ever(feed, number) for number in range(PUBLISHERS)))
 
 

@@ -12,7 +12,7 @@ from tests.feed.scenes import LINEAGE, contents, open_log, update, updates
 from roskva.disk import RealDisk
 from roskva.errors import Fenced, Overloaded, StorageUnavailable, Unavailable
 from roskva.feed.base import Committed, Marker
-from roskva.feed.commit import GroupCommit
+from roskva.feed.commit import Committer, GroupCommit
 from roskva.feed.log import MAX_GROUP_ROWS, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.simulated_disk import Operation, SimulatedDisk
@@ -28,11 +28,14 @@ class WatchedDisk(SimulatedDisk):
         self.threads: set[int] = set()
         self.may_sync = threading.Event()
         self.may_sync.set()
+        self.at_sync: Callable[[], object] | None = None
 
     def _step(self, operation: Operation) -> None:
         self.threads.add(threading.get_ident())
         if operation == "sync":
             assert self.may_sync.wait(timeout=30)
+            if self.at_sync is not None:
+                self.at_sync()
         super()._step(operation)
 
 
@@ -48,7 +51,7 @@ def play(
     disk: WatchedDisk, scene: Scene, on_commit: Callable[[Committed], None] = lambda _: None
 ) -> None:
     async def main() -> None:
-        feed = GroupCommit(open_log(disk, "feed", LogConfig()), on_commit=on_commit)
+        feed = GroupCommit(open_log(disk, "feed", LogConfig()), Committer(), on_commit=on_commit)
         try:
             await scene(feed)
         finally:
@@ -184,12 +187,62 @@ def test_closing_commits_what_was_published_and_refuses_the_rest(disk: WatchedDi
     assert versions(disk) == list(range(1, 11))
 
 
+def play_two(
+    disk: WatchedDisk, scene: Callable[[GroupCommit, GroupCommit], Coroutine[None, None, None]]
+) -> None:
+    async def main() -> None:
+        committer = Committer()
+        one = GroupCommit(open_log(disk, "one"), committer)
+        other = GroupCommit(open_log(disk, "other"), committer)
+        try:
+            await scene(one, other)
+        finally:
+            disk.may_sync.set()
+            await one.close()
+            await other.close()
+
+    asyncio.run(main())
+
+
+def test_feeds_of_one_round_are_synced_side_by_side(disk: WatchedDisk) -> None:
+    async def scene(one: GroupCommit, other: GroupCommit) -> None:
+        both = threading.Barrier(2)
+        disk.at_sync = lambda: both.wait(timeout=30)
+        offsets = await asyncio.gather(one.publish(updates(1)), other.publish(updates(2)))
+        assert list(offsets) == [1, 1]
+        disk.at_sync = None
+
+    play_two(disk, scene)
+
+
+def test_a_feed_that_fails_does_not_fail_the_others_of_its_round(disk: WatchedDisk) -> None:
+    async def scene(one: GroupCommit, other: GroupCommit) -> None:
+        open_log(disk, "other", takeover=True)
+        offset, error = await asyncio.gather(
+            one.publish(updates(1)), other.publish(updates(2)), return_exceptions=True
+        )
+        assert offset == 1
+        assert isinstance(error, Fenced)
+
+    play_two(disk, scene)
+
+
+def test_the_thread_ends_with_its_last_feed(disk: WatchedDisk) -> None:
+    async def scene(one: GroupCommit, other: GroupCommit) -> None:
+        await asyncio.gather(one.publish(updates(1)), other.publish(updates(2)))
+        await one.close()
+        assert await other.publish(updates(3)) == 2
+
+    play_two(disk, scene)
+    assert not any(thread.name.startswith("roskva-") for thread in threading.enumerate())
+
+
 def test_a_busy_feed_is_tidied_all_the_same(tmp_path: Path) -> None:
     directory = str(tmp_path / "feed")
 
     async def main() -> int:
         log = open_log(RealDisk(), directory)
-        feed = GroupCommit(log, tidy_every_s=0)
+        feed = GroupCommit(log, Committer(tidy_every_s=0))
         number = 0
         while not any(segment.header.rewritten for segment in log.reader().segments()):
             number += 1

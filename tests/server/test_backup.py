@@ -21,7 +21,7 @@ from tests.server.history import (
 
 from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Foreign, Locked, Marker, Missing
-from roskva.feed.commit import GroupCommit
+from roskva.feed.commit import Committer, GroupCommit
 from roskva.feed.retention import Retention
 from roskva.model import Update
 from roskva.server.backup import (
@@ -164,7 +164,7 @@ class Serving:
     def __init__(self, shard: OwnedShard) -> None:
         self.loop = asyncio.get_running_loop()
         self.worker = StoreWorker(RocksStore(shard.store_path))
-        self.feed = GroupCommit(open_feed(shard.path, segment_bytes=2_000))
+        self.feed = GroupCommit(open_feed(shard.path, segment_bytes=2_000), Committer())
         self.published = 0
         self.warm = asyncio.Event()
 

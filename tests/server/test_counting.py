@@ -10,6 +10,7 @@ from tests.serving.loops import in_loop
 
 from roskva.config import FeedConfig
 from roskva.core.coalesce import coalesce
+from roskva.feed.commit import Committer
 from roskva.model import PROBE_APP, PROBE_SLOW_APP, Update
 from roskva.server.directory import DataDirectory
 from roskva.server.shard import Shard
@@ -69,7 +70,9 @@ async def test_what_the_bridge_leaves_out_counts_as_old(tmp_path: Path, seed: in
     data = DataDirectory.open_or_create(tmp_path / "data", 1)
     wrong: list[Exception] = []
     with data.serving():
-        shard = await Shard.open(data, 0, FeedConfig(), wrong.append, FAST.__contains__)
+        shard = await Shard.open(
+            data, 0, FeedConfig(), Committer(), wrong.append, FAST.__contains__
+        )
         try:
             bridge = Bridge(shard)
             for update in updates(dice, COUNT):

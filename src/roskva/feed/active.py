@@ -27,11 +27,13 @@ class ActiveSegment:
         self._file = file
 
     def append(self, frames: bytes, last: int) -> None:
-        """Durable when it returns, and not yet visible."""
+        """Neither durable yet nor visible."""
         self._file.write_at(frames, self.position)
-        self._file.sync()
         self.position += len(frames)
         self.last = last
+
+    def sync(self) -> None:
+        self._file.sync()
 
     def publish(self) -> None:
         """Let readers see what is durable."""

@@ -6,7 +6,11 @@ more than one publisher) it gives the others up to `max_wait_s` to join, but goe
 are as many as last time: a publisher that waits for its answer before it publishes again would
 otherwise be split from the rest for ever.
 
-Between groups the thread tidies, a slice at a time.
+All feeds of a process share the thread: what is published to several of them at once is one round.
+They are written one after the other and synced side by side, so a round takes as long as a sync.
+A thread for each would do the same work, and wait for the interpreter's lock four times as often.
+
+Between rounds the thread tidies, a slice at a time.
 """
 
 import asyncio
@@ -16,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from roskva.errors import Overloaded, Unavailable
 from roskva.feed.base import Committed, Marker
@@ -26,6 +30,8 @@ from roskva.model import Update
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_HELPERS: Final = 31
+"""With more feeds than that, some wait for others."""
 
 
 def wall_clock_us() -> int:
@@ -33,15 +39,49 @@ def wall_clock_us() -> int:
 
 
 class _Publish:
-    __slots__ = ("answer", "first", "updates")
+    __slots__ = ("answer", "feed", "first", "updates")
 
-    def __init__(self, updates: Sequence[Update], answer: "asyncio.Future[int]") -> None:
+    def __init__(
+        self, feed: "GroupCommit", updates: Sequence[Update], answer: "asyncio.Future[int]"
+    ) -> None:
+        self.feed = feed
         self.updates = updates
         self.answer = answer
         self.first = 0
 
 
-_Work = _Publish | Callable[[], None]
+class _Group:
+    """Those who wait for the same sync of a feed. After a step that fails there is no other."""
+
+    __slots__ = ("feed", "outcome", "publishes")
+
+    def __init__(self, feed: "GroupCommit") -> None:
+        self.feed = feed
+        self.publishes: list[_Publish] = []
+        self.outcome: Committed | Exception | None = None
+
+    def attempt(self, step: Callable[..., None], *arguments: object) -> None:
+        if self.outcome is None:
+            try:
+                step(*arguments)
+            except Exception as error:  # whatever it is, publishers must not wait for ever
+                self.outcome = error
+
+    def write(self, now_us: int) -> None:
+        log = self.feed.log
+        for publish in self.publishes:
+            publish.first = log.append(publish.updates)
+        log.write(now_us)
+
+    def sync(self) -> None:
+        self.feed.log.sync()
+
+    def finish(self) -> None:
+        self.outcome = self.feed.log.finish()
+
+
+_Round = dict["GroupCommit", _Group]
+_Call = Callable[[], None]
 
 
 class GroupCommit:
@@ -54,135 +94,226 @@ class GroupCommit:
     def __init__(
         self,
         log: Log,
+        committer: "Committer",
         *,
         on_commit: Callable[[Committed], None] = lambda committed: None,
-        max_wait_s: float = 0.002,
-        tidy_every_s: float = 1.0,
-        clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
-        self._log = log
-        self._on_commit = on_commit
-        self._max_wait_s = max_wait_s
-        self._tidy_every_s = tidy_every_s
-        self._clock_us = clock_us
-        self._loop = asyncio.get_running_loop()
-        self._work: SimpleQueue[_Work | None] = SimpleQueue()
-        self._closing = False
-        self._waiting_rows = 0
-        self._last_group = 0
-        self._tidy_at = time.monotonic() + tidy_every_s
+        self.log = log
+        self.last_group = 0
+        self.tidy_at = 0.0
+        """These are the thread's."""
         self.times = Times()
         """Of appending a group, until it is durable."""
-        self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._run, name="roskva-feed", daemon=True)
-        self._thread.start()
+        self._committer = committer
+        self._on_commit = on_commit
+        self._loop = asyncio.get_running_loop()
+        self._waiting_rows = 0
+        self._closed: asyncio.Future[None] | None = None
+        committer.enter(self)
 
     async def publish(self, updates: Sequence[Update]) -> int:
         """The offset of the first of them, once they are durable."""
-        if self._closing:
+        if self._closed is not None:
             raise Unavailable("the feed is closed")
         if self._waiting_rows + len(updates) > MAX_GROUP_ROWS:
             raise Overloaded("too many updates wait for the disk")
         self._waiting_rows += len(updates)
         answer: asyncio.Future[int] = self._loop.create_future()
-        self._work.put(_Publish(updates, answer))
+        self._committer.put(_Publish(self, updates, answer))
         return await answer
 
     async def set_marker(self, name: str, marker: Marker) -> None:
-        if self._closing:
+        if self._closed is not None:
             raise Unavailable("the feed is closed")
         answer: asyncio.Future[None] = self._loop.create_future()
-        self._work.put(lambda: self._set_marker(name, marker, answer))
+        self._committer.call(lambda: self.log.set_marker(name, marker), answer)
         await answer
 
     async def close(self) -> None:
         """Commits what was published before, then closes the log."""
-        if not self._closing:
-            self._closing = True
-            self._work.put(None)
+        if self._closed is None:
+            self._closed = self._loop.create_future()
+            self._committer.leave(self, self._closed)
         await asyncio.shield(self._closed)
-        self._thread.join()
+        self._committer.join()
 
-    # On the event loop, called by the thread.
-
-    def _answer(self, group: list[_Publish], outcome: Committed | Exception | None) -> None:
-        self._waiting_rows -= sum(len(publish.updates) for publish in group)
+    def answer(self, group: _Group) -> None:
+        outcome = group.outcome
+        self._waiting_rows -= sum(len(publish.updates) for publish in group.publishes)
         try:
             if isinstance(outcome, Committed):
                 self._on_commit(outcome)
         finally:
             error = outcome if isinstance(outcome, Exception) else None
-            for publish in group:
+            for publish in group.publishes:
                 _settle(publish.answer, publish.first, error)
+
+
+class Committer:
+    """The thread, and those that help it sync. It is there while it has feeds."""
+
+    def __init__(
+        self,
+        *,
+        max_wait_s: float = 0.002,
+        tidy_every_s: float = 1.0,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        self._max_wait_s = max_wait_s
+        self._tidy_every_s = tidy_every_s
+        self._clock_us = clock_us
+        self._loop = asyncio.get_running_loop()
+        self._work: SimpleQueue[_Publish | _Call | None] = SimpleQueue()
+        self._syncs: SimpleQueue[_Group | None] = SimpleQueue()
+        self._synced: SimpleQueue[None] = SimpleQueue()
+        self._helpers: list[threading.Thread] = []
+        self._entered = 0
+        self._feeds: list[GroupCommit] = []
+        """The thread's, and so is the next."""
+        self._tidy_at = 0.0
+
+    # For feeds, on the event loop.
+
+    def enter(self, feed: GroupCommit) -> None:
+        if not self._entered:
+            self._thread = threading.Thread(target=self._run, name="roskva-feed", daemon=True)
+            self._thread.start()
+        self._entered += 1
+        self._work.put(lambda: self._add(feed))
+
+    def put(self, publish: _Publish) -> None:
+        self._work.put(publish)
+
+    def call(self, function: _Call, answer: "asyncio.Future[None]") -> None:
+        """On the thread, after what was put before."""
+        self._work.put(lambda: self._answer(function, answer))
+
+    def leave(self, feed: GroupCommit, left: "asyncio.Future[None]") -> None:
+        self.call(lambda: self._remove(feed), left)
+        self._entered -= 1
+        if not self._entered:
+            self._work.put(None)
+
+    def join(self) -> None:
+        """If that was the last."""
+        if not self._entered:
+            self._thread.join()
 
     # On the thread.
 
     def _run(self) -> None:
-        open_for_work = True
-        while open_for_work:
-            group, open_for_work = self._next_group()
-            if group:
-                self._commit(group)
+        while True:
+            waiting, then = self._next_round()
+            for feed in self._feeds:
+                feed.last_group = len(waiting[feed].publishes) if feed in waiting else 0
+            if waiting:
+                self._commit(waiting)
+            if then is None:
+                break
+            then()
             if time.monotonic() >= self._tidy_at:
                 self._tidy()
-        try:
-            self._log.close()
-        finally:
-            self._call(_settle, self._closed, None, None)
+        for _ in self._helpers:
+            self._syncs.put(None)
+        for helper in self._helpers:
+            helper.join()
+        self._helpers.clear()
 
-    def _next_group(self) -> tuple[list[_Publish], bool]:
-        """Whoever is waiting; and whether there can be more."""
-        group: list[_Publish] = []
-        timeout = max(0.0, self._tidy_at - time.monotonic())
+    def _next_round(self) -> tuple[_Round, _Call | None]:
+        """Whoever is waiting, and what comes after them; None: the end."""
+        waiting: _Round = {}
+        deadline = None
+        wait_s = max(0.0, self._tidy_at - time.monotonic())
         while True:
             try:
-                work = self._work.get(timeout=timeout) if timeout else self._work.get_nowait()
+                work = self._work.get(wait_s > 0, wait_s)
             except Empty:
-                self._last_group = len(group)
-                return group, True
-            if work is None:
-                return group, False
-            if not isinstance(work, _Publish):
-                work()
+                now = time.monotonic()
+                deadline = deadline or now + self._max_wait_s
+                wait_s = max(0.0, deadline - now) if _incomplete(waiting) else 0.0
+                if not wait_s:
+                    return waiting, _nothing
                 continue
-            if not group:
-                deadline = time.monotonic() + self._max_wait_s
-            group.append(work)
-            timeout = 0.0
-            if self._last_group > max(1, len(group)):
-                timeout = max(0.0, deadline - time.monotonic())
+            if not isinstance(work, _Publish):
+                return waiting, work
+            group = waiting.get(work.feed)
+            if group is None:
+                group = waiting[work.feed] = _Group(work.feed)
+            group.publishes.append(work)
+            wait_s = 0.0
 
-    def _commit(self, group: list[_Publish]) -> None:
-        outcome: Committed | Exception | None
-        began = time.perf_counter()
-        try:
-            for publish in group:
-                publish.first = self._log.append(publish.updates)
-            outcome = self._log.commit(self._clock_us())
-        except Exception as error:  # whatever it is, publishers must not wait for ever
-            outcome = error
-        self.times.observe(time.perf_counter() - began)
-        self._call(self._answer, group, outcome)
+    def _commit(self, waiting: _Round) -> None:
+        began, now_us = time.perf_counter(), self._clock_us()
+        first, *others = waiting.values()
+        for group in waiting.values():
+            group.attempt(group.write, now_us)
+        self._have_helpers(len(others))
+        for group in others:
+            self._syncs.put(group)
+        first.attempt(first.sync)
+        for _ in others:
+            self._synced.get()
+        for feed, group in waiting.items():
+            group.attempt(group.finish)
+            feed.times.observe(time.perf_counter() - began)
+            self._on_loop(feed.answer, group)
 
-    def _set_marker(self, name: str, marker: Marker, answer: "asyncio.Future[None]") -> None:
+    def _have_helpers(self, count: int) -> None:
+        while len(self._helpers) < min(count, _HELPERS):
+            helper = threading.Thread(target=self._help, name="roskva-sync", daemon=True)
+            helper.start()
+            self._helpers.append(helper)
+
+    def _help(self) -> None:
+        while group := self._syncs.get():
+            group.attempt(group.sync)
+            self._synced.put(None)
+
+    def _answer(self, function: _Call, answer: "asyncio.Future[None]") -> None:
         try:
-            self._log.set_marker(name, marker)
+            function()
         except Exception as error:
-            self._call(_settle, answer, None, error)
+            self._on_loop(_settle, answer, None, error)
         else:
-            self._call(_settle, answer, None, None)
+            self._on_loop(_settle, answer, None, None)
+
+    def _add(self, feed: GroupCommit) -> None:
+        feed.tidy_at = time.monotonic() + self._tidy_every_s
+        self._feeds.append(feed)
+
+    def _remove(self, feed: GroupCommit) -> None:
+        self._feeds.remove(feed)
+        feed.log.close()
 
     def _tidy(self) -> None:
-        more = False
-        try:
-            more = self._log.tidy(self._clock_us())
-        except Exception as error:  # whatever it is, publishing goes on
-            _log.warning("tidying the feed: %s", error)
-        self._tidy_at = time.monotonic() + (0 if more else self._tidy_every_s)
+        """A slice, of the feed that has waited longest."""
+        now = time.monotonic()
+        feed = min(self._feeds, key=_tidy_at, default=None)
+        if feed is not None and now >= feed.tidy_at:
+            more = False
+            try:
+                more = feed.log.tidy(self._clock_us())
+            except Exception as error:  # whatever it is, publishing goes on
+                _log.warning("tidying the feed: %s", error)
+            feed.tidy_at = now + (0 if more else self._tidy_every_s)
+        self._tidy_at = min(map(_tidy_at, self._feeds), default=now + self._tidy_every_s)
 
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+    def _on_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is gone, and with it everyone who waits
             self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _incomplete(waiting: _Round) -> bool:
+    """Whether somebody is missing who was there the last time."""
+    return any(feed.last_group > max(1, len(group.publishes)) for feed, group in waiting.items())
+
+
+def _tidy_at(feed: GroupCommit) -> float:
+    return feed.tidy_at
+
+
+def _nothing() -> None:
+    pass
 
 
 def _settle(answer: "asyncio.Future[T]", result: T, error: Exception | None) -> None:

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from roskva.disk import Disk, storage_errors
-from roskva.errors import BadInput, Damaged, Fenced, Overloaded
+from roskva.errors import BadInput, Damaged, Overloaded
 from roskva.feed.active import ActiveSegment, start_segment
 from roskva.feed.base import START, Committed, Marker, rows_of
 from roskva.feed.claim import Claim, take_claim
@@ -84,6 +84,8 @@ class Log:
         self._last = recovered.last
         self._next = recovered.next
         self._pending: list[Update] = []
+        self._written: Committed | None = None
+        """What is on its way to the disk."""
         self._active: ActiveSegment | None = None
         self._tidying: Generator[None] | None = None
         self._damaged: set[str] = set()
@@ -139,14 +141,42 @@ class Log:
         return first
 
     def commit(self, now_us: int) -> Committed | None:
+        self.write(now_us)
+        self.sync()
+        return self.finish()
+
+    # A commit in steps, for whoever commits to several feeds at once.
+
+    def write(self, now_us: int) -> None:
         if not self._pending:
-            return None
+            return
         updates, self._pending = self._pending, []
-        base = self._next - len(updates)
+        base, last = self._next - len(updates), self._next - 1
         frames = self._encode(base, updates, now_us)
-        with self._errors("appending to the feed"):
-            self._store(frames, base, now_us)
-        committed = Committed(self._last + 1, base, self._next - 1, now_us, updates)
+        with self._appending():
+            active = self._active
+            if active is None or not self._fits(active, base):
+                active = self._start_segment(base, now_us)
+            active.append(frames, last)
+        self._written = Committed(self._last + 1, base, last, now_us, updates)
+
+    def sync(self) -> None:
+        """May run on another thread than the steps before and after it."""
+        if self._written is not None and self._active is not None:
+            with self._appending():
+                self._active.sync()
+
+    def finish(self) -> Committed | None:
+        committed, self._written = self._written, None
+        if committed is None or self._active is None:
+            return None
+        with self._appending():
+            self._claim.check()
+        try:
+            self._active.publish()
+        except OSError:
+            # It is durable and counts. The header of the next segment will show it to readers.
+            self._abandon()
         self._last = committed.last
         return committed
 
@@ -194,27 +224,22 @@ class Log:
                 self._claim.check()  # a successor clears away what its predecessor was making
                 raise
 
+    @contextmanager
+    def _appending(self) -> Iterator[None]:
+        """If it fails, nobody knows what is on the disk: the segment is left for good."""
+        try:
+            with self._errors("appending to the feed"):
+                yield
+        except BaseException:
+            self._written = None
+            self._abandon()
+            raise
+
     def _encode(self, base: int, updates: list[Update], now_us: int) -> bytes:
         return b"".join(
             encode(self._lineage, base + i, now_us, rows_of(updates[i : i + ROWS_PER_FRAME]))
             for i in range(0, len(updates), ROWS_PER_FRAME)
         )
-
-    def _store(self, frames: bytes, base: int, now_us: int) -> None:
-        active = self._active
-        if active is None or not self._fits(active, base):
-            active = self._start_segment(base, now_us)
-        try:
-            active.append(frames, self._next - 1)
-            self._claim.check()
-        except (OSError, Fenced):
-            self._abandon()
-            raise
-        try:
-            active.publish()
-        except OSError:
-            # It is durable and counts. The header of the next segment will show it to readers.
-            self._abandon()
 
     def _fits(self, active: ActiveSegment, base: int) -> bool:
         follows = base == active.last + 1  # not so after updates that could not be encoded

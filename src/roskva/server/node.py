@@ -17,6 +17,7 @@ import msgspec
 from roskva.config import Config
 from roskva.core.token import TokenKeys
 from roskva.errors import BadMessage, RoskvaError
+from roskva.feed.commit import Committer
 from roskva.feed.trace import Trace
 from roskva.links.framing import Framed
 from roskva.links.running import Process
@@ -146,9 +147,12 @@ class Node:
 
     async def _open_shards(self) -> None:
         feed = self._config.feed
+        committer = Committer(max_wait_s=feed.commit_wait_ms / 1000)
         for number in self.role.shards:
             kind = Shard if self._trace is None else TracedShard
-            shard = await kind.open(self._data, number, feed, self._break, self._on_fast_path)
+            shard = await kind.open(
+                self._data, number, feed, committer, self._break, self._on_fast_path
+            )
             if self._trace is not None and isinstance(shard, TracedShard):
                 shard.trace = self._trace
             self._shards[number] = shard

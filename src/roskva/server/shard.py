@@ -1,8 +1,8 @@
 """One shard at work: its matcher and its client rows, over its feed and its store.
 
 The two machines of the core run on the event loop; every wait for a disk is on a thread: one that
-commits to the feed, one that owns the store, one that reads the feed back. A publish is answered
-when it is durable, and in the same turn handed to the matcher: the fast path.
+commits to the feeds of all shards here, one that owns the store, one that reads the feed back. A
+publish is answered when it is durable, and in the same turn handed to the matcher: the fast path.
 
 Whoever wants something of the shard opens a *link*, over a socket or in this process alike.
 """
@@ -47,7 +47,7 @@ from roskva.core.rows import Rows
 from roskva.disk import RealDisk
 from roskva.errors import BadInput, RoskvaError
 from roskva.feed.base import START, Batch, Committed, Foreign, Idle, Locked, Marker, Missing
-from roskva.feed.commit import GroupCommit, wall_clock_us
+from roskva.feed.commit import Committer, GroupCommit, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
@@ -120,7 +120,7 @@ class Shard:
         opened: _Opened,
         shards: int,
         broken: Callable[[Exception], None],
-        feed: FeedConfig,
+        committer: Committer,
         fast_path: Callable[[Key], bool],
     ) -> None:
         self.number = opened.owned.number
@@ -138,9 +138,7 @@ class Shard:
         self.store = StoreWorker(opened.store, f"store-{self.number}")
         self.assigning = Assigning(self.store, opened.assigned)
         self._reader = opened.log.reader()
-        self._feed = GroupCommit(
-            opened.log, on_commit=self._committed, max_wait_s=feed.commit_wait_ms / 1000
-        )
+        self._feed = GroupCommit(opened.log, committer, on_commit=self._committed)
         self.append_times, self.fsync_times = self._feed.times, opened.fsync_times
         self._reading = ThreadPoolExecutor(1, f"read-{self.number}")
         self._loop = asyncio.get_running_loop()
@@ -172,12 +170,13 @@ class Shard:
         data: DataDirectory,
         number: int,
         feed: FeedConfig,
+        committer: Committer,
         broken: Callable[[Exception], None],
         fast_path: Callable[[Key], bool] = lambda key: True,
     ) -> "Shard":
         """`fast_path`: whether an object's updates go to the matcher as they are committed."""
         opened = await asyncio.to_thread(_open, data, number, feed)
-        shard = cls(opened, data.meta.shards, broken, feed, fast_path)
+        shard = cls(opened, data.meta.shards, broken, committer, fast_path)
         shard._matching.step(shard._feed_end())
         return shard
 
