@@ -38,6 +38,7 @@ from roskva.wire.links import (
     LinkHello,
     OpenSession,
     Push,
+    Pushes,
     Registered,
     SessionOpened,
     Versions,
@@ -107,7 +108,7 @@ def fan_out() -> list[Result]:
         bench.open(conn, fresh("app/hot"))
     rounds, notified, acked = 20, 0.0, 0.0
     for version in range(2, 2 + rounds):
-        push = FromLink(0, Push("app/hot", version, EPOCH))
+        push = FromLink(0, Pushes([Push("app/hot", version, EPOCH)]))
         started = time.thread_time()
         effects = bench.step(push)
         notified += time.thread_time() - started
@@ -125,7 +126,7 @@ def fan_out() -> list[Result]:
     bench.longest = 0.0
     for moment in range(1, 70):
         bench.now = float(moment)
-        bench.step(FromLink(0, Push("app/hot", 1000 + moment, EPOCH)))
+        bench.step(FromLink(0, Pushes([Push("app/hot", 1000 + moment, EPOCH)])))
         bench.step(Tick())
         bench.settle()
     bench.step(FromLink(0, Versions([Known("app/hot", 1000, object_epoch(8, 0))])))

@@ -38,7 +38,7 @@ from roskva.wire.links import (
     Interest,
     LinkHello,
     OpenSession,
-    Push,
+    Pushes,
     Registered,
     RowRefused,
     SessionOpened,
@@ -164,7 +164,8 @@ def _interested(flush_delay: float = 0.0) -> Matcher:
 
 def _told(effects: list[Effect]) -> list[int]:
     said = [effect.message for effect in effects if isinstance(effect, SendLink)]
-    return [message.version for message in said if isinstance(message, Push)]
+    told = [message.pushes for message in said if isinstance(message, Pushes)]
+    return [push.version for pushes in told for push in pushes]
 
 
 def _persists(effects: list[Effect]) -> list[Persist]:

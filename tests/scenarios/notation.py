@@ -45,6 +45,7 @@ from roskva.wire.links import (
     Ping,
     Pong,
     Push,
+    Pushes,
     Registered,
     RowRefused,
     RowWritten,
@@ -194,8 +195,8 @@ class Notation:
                     f"{each.object} {_known(each.version)} {self.epoch(each.epoch)}"
                     for each in known
                 )
-            case Push():
-                return self._push(message)
+            case Pushes(pushes=pushes):
+                return "push " + ", ".join(map(self._push, pushes))
             case Pong(agree=agree):
                 return "pong" if agree else "pong: interest differs"
             case SessionOpened(request=request, session=session, created=created):
@@ -219,7 +220,7 @@ class Notation:
         return " ".join(words) + ("" if message.application is None else ", create")
 
     def _push(self, push: Push) -> str:
-        text = f"push {push.object} {push.version} {self.epoch(push.epoch)}"
+        text = f"{push.object} {push.version} {self.epoch(push.epoch)}"
         text += f" after {_known(push.previous)}"
         return text + (f" by {push.source}" if push.source else "")
 

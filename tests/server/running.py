@@ -54,6 +54,7 @@ from roskva.wire.links import (
     LinkHello,
     OpenSession,
     Push,
+    Pushes,
     ToShard,
     Versions,
     WriteRow,
@@ -216,8 +217,8 @@ class RunningShard:
         for message in self.sent:
             if isinstance(message, Versions):
                 said.extend(message.known)
-            elif isinstance(message, Push):
-                said.append(message)
+            elif isinstance(message, Pushes):
+                said.extend(message.pushes)
         return [(known.version, known.epoch) for known in said if known.object == key]
 
     def epoch(self, mark: int = NO_MARK) -> int:

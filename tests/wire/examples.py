@@ -237,15 +237,19 @@ FROM_SHARD: Final[dict[str, FromShard]] = {
         ]
     ),
     "no versions": links.Versions([]),
-    "push": links.Push("contacts/alice", 43, EPOCH),
-    "push with everything": links.Push(
-        "contacts/alice",
-        43,
-        EPOCH,
-        b"payload",
-        previous=42,
-        source="phone-1",
-        published_at=1_780_000_000_000_000,
+    "pushes": links.Pushes(
+        [
+            links.Push("contacts/bob", 43, EPOCH),
+            links.Push(
+                "contacts/alice",
+                43,
+                EPOCH,
+                b"payload",
+                previous=42,
+                source="phone-1",
+                published_at=1_780_000_000_000_000,
+            ),
+        ]
     ),
     "pong": links.Pong(True),
     "pong that disagrees": links.Pong(False),

@@ -25,8 +25,9 @@ then the row is loaded; updates that arrive meanwhile are merged into what the l
 not yet flushed lie over it.
 """
 
+from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -59,6 +60,7 @@ from roskva.wire.links import (
     DIGEST_KIND,
     LINK_PROTOCOL,
     MAX_LINK_PARTS,
+    MAX_PUSHES,
     Interest,
     Known,
     LinkHello,
@@ -66,9 +68,12 @@ from roskva.wire.links import (
     Ping,
     Pong,
     Push,
+    Pushes,
     Versions,
     Welcome,
 )
+
+S = TypeVar("S", Known, Push)
 
 
 class MatcherConfig(msgspec.Struct, frozen=True):
@@ -102,7 +107,7 @@ COUNTERS: Final = (
 """Each entry of the feed counts once: as applied, or as old. The prober's own count apart."""
 _REQUESTED: Final = -1
 _ANSWER_ROOM: Final = 1 << 20
-"""Bytes of payload in one answer; a link frame holds a few times that."""
+"""Bytes of payload in one message; a link frame holds a few times that."""
 
 
 class Matcher:
@@ -236,9 +241,8 @@ class Matcher:
             if unflushed.merge(update, epoch):
                 newer.append(offset)
         self._count(batch, newer, in_order)
-        for key, entry in changed.items():
-            if self.caught_up and not entry.load:
-                self._push(key, entry, in_order)
+        if self.caught_up:
+            self._tell(changed, in_order)
 
     def _count(self, batch: Apply, newer: list[int], in_order: bool) -> None:
         """What came early is counted then, and not when it comes again in its order."""
@@ -258,27 +262,39 @@ class Matcher:
         else:
             early.update(offset for offset, _ in came)
 
-    def _push(self, key: Key, entry: Object, in_order: bool) -> None:
-        update = entry.update
+    def _tell(self, changed: dict[Key, Object], in_order: bool) -> None:
+        pushes: dict[Handle, list[Push]] = {}
+        resets: dict[Handle, list[Known]] = {}
+        for key, entry in changed.items():
+            if entry.load:
+                continue
+            self.counters["probe_pushes" if is_probe(key) else "pushes"] += 1
+            if entry.update is None:
+                for link in entry.links:
+                    resets.setdefault(link, []).append(self._known(key, entry))
+            else:
+                push = self._push(key, entry, entry.update, in_order)
+                for link in entry.links:
+                    pushes.setdefault(link, []).append(push)
+        for link, told in pushes.items():
+            for part in _parts(told, MAX_PUSHES):
+                self._effects.append(SendLink(link, Pushes(part)))
+        self._answer(resets)
+
+    def _push(self, key: Key, entry: Object, update: Update, in_order: bool) -> Push:
+        # After a gap `previous` may not be the version just before: its author may have missed one
+        # that we missed too, so nobody is left out.
+        source = update.source if in_order else None
         epoch = object_epoch(self.epoch, entry.mark)
-        if update is None:
-            message: Push | Versions = Versions([Known(key, NO_VERSION, epoch)])
-        else:
-            # After a gap `previous` may not be the version just before: its author may have missed
-            # one that we missed too, so nobody is left out.
-            source = update.source if in_order else None
-            message = Push(
-                key,
-                update.version,
-                epoch,
-                update.payload,
-                entry.previous,
-                source,
-                update.published_at,
-            )
-        self.counters["probe_pushes" if is_probe(key) else "pushes"] += 1
-        for link in entry.links:
-            self._effects.append(SendLink(link, message))
+        return Push(
+            key,
+            update.version,
+            epoch,
+            update.payload,
+            entry.previous,
+            source,
+            update.published_at,
+        )
 
     def _feed_end(self, feed: FeedEnd, now: float) -> None:
         if feed.lineage != self.lineage:
@@ -464,15 +480,7 @@ class Matcher:
 
     def _answer(self, answers: dict[Handle, list[Known]]) -> None:
         for link, known in answers.items():
-            room = _ANSWER_ROOM
-            part: list[Known] = []
-            for said in known:
-                part.append(said)
-                room -= len(said.payload or b"")
-                if room < 0:
-                    self._effects.append(SendLink(link, Versions(part)))
-                    part, room = [], _ANSWER_ROOM
-            if part:
+            for part in _parts(known, MAX_LINK_PARTS):
                 self._effects.append(SendLink(link, Versions(part)))
 
     def _merge_row(self, key: Key, entry: Object, row: ObjectRow) -> None:
@@ -543,3 +551,18 @@ class Matcher:
     def _next_id(self) -> int:
         self.ids += 1
         return self.ids
+
+
+def _parts(said: list[S], most: int) -> Iterator[list[S]]:
+    """As many messages as it takes."""
+    part: list[S] = []
+    room = _ANSWER_ROOM
+    for one in said:
+        part.append(one)
+        if one.payload:
+            room -= len(one.payload)
+        if room < 0 or len(part) == most:
+            yield part
+            part, room = [], _ANSWER_ROOM
+    if part:
+        yield part

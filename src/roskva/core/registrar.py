@@ -78,7 +78,7 @@ from roskva.model import NO_VERSION, Key, Principal, shard_of
 from roskva.wire.links import (
     CloseSession,
     Pong,
-    Push,
+    Pushes,
     RowRefused,
     RowWritten,
     SessionOpened,
@@ -701,8 +701,9 @@ class Registrar:
             self.outbox.emit(DropLink(link.shard))
             return
         match event.message:
-            case Push() as push:
-                self.telling.push(link, push)
+            case Pushes(pushes=pushes):
+                for push in pushes:
+                    self.telling.push(link, push)
             case Versions(known=known):
                 self.telling.learn(link, known)
             case Pong() as pong:

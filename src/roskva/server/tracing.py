@@ -18,7 +18,7 @@ from roskva.model import Principal, Update
 from roskva.server.front import NodeFront
 from roskva.server.shard import Link, Shard
 from roskva.server.stepper import Stepper
-from roskva.wire.links import FromShard, Offer, Push
+from roskva.wire.links import FromShard, Offer, Pushes
 from roskva.wire.messages import ClientMessage, FromClient
 
 _FLUSH_S: Final = 1.0
@@ -56,10 +56,10 @@ class TracedShard(Shard):
 
     def _carry_out(self, effect: Effect, machine: Stepper) -> None:
         # Before it is sent on: to a registrar in this process it is a call.
-        if type(effect) is SendLink and type(effect.message) is Push:
-            push = effect.message
-            if self.trace.wants(push.object, push.version):
-                self.trace.note("matched", push.object, push.version, wall_clock_us())
+        if type(effect) is SendLink and type(effect.message) is Pushes:
+            for push in effect.message.pushes:
+                if self.trace.wants(push.object, push.version):
+                    self.trace.note("matched", push.object, push.version, wall_clock_us())
         super()._carry_out(effect, machine)
 
     def _wanted(self, updates: Iterable[Update]) -> Iterator[Update]:
@@ -101,8 +101,10 @@ class TracedFront(NodeFront):
         super().received(conn, principal, message)
 
     def from_link(self, shard: int, message: FromShard) -> None:
-        if type(message) is Push and self.trace.wants(message.object, message.version):
-            self.trace.was_published(message.object, message.version, message.published_at)
+        if type(message) is Pushes:
+            for push in message.pushes:
+                if self.trace.wants(push.object, push.version):
+                    self.trace.was_published(push.object, push.version, push.published_at)
         super().from_link(shard, message)
 
     def _carry_out(self, effect: Effect) -> None:

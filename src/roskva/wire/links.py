@@ -19,6 +19,8 @@ LINK_PROTOCOL: Final = "1.0"
 DIGEST_KIND: Final = "sum64-sha256"
 MAX_LINK_FRAME_BYTES: Final = 4 * 1024 * 1024
 MAX_LINK_PARTS: Final = 500
+MAX_PUSHES: Final = 64
+"""In one message: a session that is told all of them has no chance before to say that it lags."""
 """Objects or cells in one message: what either side can handle in one turn of its loop."""
 
 
@@ -166,7 +168,7 @@ class Versions(msgspec.Struct, frozen=True, tag=True):
     known: Annotated[list[Known], Meta(max_length=MAX_LINK_PARTS)]
 
 
-class Push(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An update just applied. `source` is given only if `previous` is the version just before."""
 
     object: Key
@@ -176,6 +178,12 @@ class Push(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     previous: int = -1
     source: str | None = None
     published_at: int = 0
+
+
+class Pushes(msgspec.Struct, frozen=True, tag=True):
+    """Each of another object."""
+
+    pushes: Annotated[list[Push], Meta(max_length=MAX_PUSHES)]
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
@@ -259,7 +267,7 @@ FromShard = (
     Welcome
     | LinkRefused
     | Versions
-    | Push
+    | Pushes
     | Pong
     | SessionOpened
     | RowWritten

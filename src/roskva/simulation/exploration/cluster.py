@@ -18,7 +18,7 @@ from roskva.simulation.exploration.state import (
     State,
     index_of,
 )
-from roskva.wire.links import Push, Versions
+from roskva.wire.links import Pushes, Versions
 
 
 class Cluster(Shard):
@@ -271,8 +271,8 @@ class Cluster(Shard):
         match self.frames.messages[frame]:
             case Versions(known=known):
                 link.learned = sorted({*link.learned, *(index_of(said.object) for said in known)})
-            case Push(object=key):
-                link.learned = sorted({*link.learned, index_of(key)})
+            case Pushes(pushes=pushes):
+                link.learned = sorted({*link.learned, *(index_of(p.object) for p in pushes)})
         self.to_registrar(state, link.registrar, ("link", frame))
 
     def break_link(self, link: Link) -> None:
