@@ -35,6 +35,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import astuple
 
 from roskva.errors import Unavailable
 from roskva.model import Update
@@ -53,6 +54,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """One row is one `Update`, field by field."""
+_ROW: Final = pa.struct(list(SCHEMA))
 
 
 class Locked(Unavailable):
@@ -149,17 +151,8 @@ class FeedWriter(Protocol):
 
 
 def rows_of(updates: Sequence[Update]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([u.object for u in updates], pa.string()),
-            pa.array([u.version for u in updates], pa.int64()),
-            pa.array([u.source for u in updates], pa.string()),
-            pa.array([u.payload for u in updates], pa.binary()),
-            pa.array([u.published_at for u in updates], pa.int64()),
-            pa.array([u.reset for u in updates], pa.bool_()),
-        ],
-        schema=SCHEMA,
-    )
+    rows = pa.array([astuple(update) for update in updates], _ROW)
+    return pa.RecordBatch.from_struct_array(rows)
 
 
 def updates_of(rows: pa.RecordBatch) -> list[Update]:
