@@ -11,6 +11,7 @@ lies between them.
 
 import re
 import zlib
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -62,6 +63,7 @@ class ObjectId(msgspec.Struct, frozen=True, order=True):
         return self.key
 
 
+@lru_cache(maxsize=4096)
 def parse_key(text: str) -> ObjectId:
     """`app/name` as an object, or BadName with a sentence that says what is wrong."""
     app, slash, name = text.partition("/")

@@ -71,7 +71,7 @@ async def test_what_the_bridge_leaves_out_counts_as_old(tmp_path: Path, seed: in
     wrong: list[Exception] = []
     with data.serving():
         shard = await Shard.open(
-            data, 0, FeedConfig(), Committer(), wrong.append, FAST.__contains__
+            data, 0, FeedConfig(), Committer(), wrong.append, ("fast", PROBE_APP).__contains__
         )
         try:
             bridge = Bridge(shard)

@@ -39,8 +39,6 @@ class Trace:
         self._one_in = one_in
         self._noted: list[Update] = []
         self._recent: deque[Update] = deque(maxlen=_RECENT)
-        self._last: tuple[Key, int, bool] = ("", 0, False)
-        """Asked about last, by whom many ask in a row: object, version, whether it is wanted."""
         self._published: dict[tuple[Key, int], int] = {}
         """When the sampled updates of late were published, as far as it is known here."""
         self.sent: dict[Key, int] = {}
@@ -59,12 +57,8 @@ class Trace:
         )
 
     def wants(self, key: Key, version: int) -> bool:
-        last = self._last
-        if last[1] == version and last[0] == key:
-            return last[2]
-        wanted = zlib.crc32(b"%s@%d" % (key.encode(), version)) % self._one_in == 0 or is_probe(key)
-        self._last = key, version, wanted
-        return wanted
+        hash = zlib.crc32(key.encode(), version & 0xFFFFFFFF)
+        return hash % self._one_in == 0 or is_probe(key)
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
         """Of an update that is wanted."""

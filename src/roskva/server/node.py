@@ -21,7 +21,6 @@ from roskva.feed.commit import Committer
 from roskva.feed.trace import Trace
 from roskva.links.framing import Framed
 from roskva.links.running import Process
-from roskva.model import Key
 from roskva.server.access.access import Access
 from roskva.server.directory import DataDirectory
 from roskva.server.doors import Doors
@@ -157,8 +156,8 @@ class Node:
                 shard.trace = self._trace
             self._shards[number] = shard
 
-    def _on_fast_path(self, key: Key) -> bool:
-        return self._config.app(key.partition("/")[0]).fast_path
+    def _on_fast_path(self, app: str) -> bool:
+        return self._config.app(app).fast_path
 
     async def _answer_others(self, path: str) -> None:
         loop = asyncio.get_running_loop()

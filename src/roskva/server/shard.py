@@ -52,7 +52,7 @@ from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
 from roskva.metrics import Times
-from roskva.model import NO_VERSION, Key, Update, is_probe, shard_epoch
+from roskva.model import NO_VERSION, PROBE_APPS, Update, is_probe, shard_epoch
 from roskva.server.assigning import Assigning
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.server.stepper import Stepper
@@ -79,8 +79,8 @@ _TICK_S: Final = 1.0
 _MARKER: Final = "matcher"
 _BRIDGE_GONE_S: Final = 10.0
 _BRIDGE_PATIENCE_S: Final = 2.0
-_FLUSH_DELAY_S: Final = 0.05
-"""Long enough for thousands to be told first."""
+_FLUSH_DELAY_S: Final = 0.25
+"""Long enough for thousands to be told first, and for what changes often to be written rarely."""
 _LOCK_PATIENCE_S: Final = 5.0
 """The processes of a node that was killed are gone by then, and their locks with them."""
 
@@ -121,7 +121,7 @@ class Shard:
         shards: int,
         broken: Callable[[Exception], None],
         committer: Committer,
-        fast_path: Callable[[Key], bool],
+        fast_path: Callable[[str], bool],
     ) -> None:
         self.number = opened.owned.number
         self.owned = opened.owned
@@ -172,9 +172,9 @@ class Shard:
         feed: FeedConfig,
         committer: Committer,
         broken: Callable[[Exception], None],
-        fast_path: Callable[[Key], bool] = lambda key: True,
+        fast_path: Callable[[str], bool] = lambda app: True,
     ) -> "Shard":
-        """`fast_path`: whether an object's updates go to the matcher as they are committed."""
+        """`fast_path`: whether an app's updates go to the matcher as they are committed."""
         opened = await asyncio.to_thread(_open, data, number, feed)
         shard = cls(opened, data.meta.shards, broken, committer, fast_path)
         shard._matching.step(shard._feed_end())
@@ -228,10 +228,16 @@ class Shard:
             self._voids.append(range(committed.first, committed.base))
         self.feed_end = committed.last
         self._slow = [offset for offset in self._slow if offset > self.matcher.applied]
-        probes = sum(is_probe(update.object) for update in committed.updates)
+        apps = {update.object.partition("/")[0] for update in committed.updates}
+        probes = 0
+        if not apps.isdisjoint(PROBE_APPS):
+            probes = sum(is_probe(update.object) for update in committed.updates)
         self.published += len(committed.updates) - probes
         self.probe_published += probes
         first = committed.first
+        if all(map(self._fast_path, apps)):
+            self._apply(first, committed.entries())
+            return
         for fast, run in groupby(committed.entries(), self._is_fast):
             entries = list(run)
             if fast:
@@ -241,7 +247,7 @@ class Shard:
             first = entries[-1][0] + 1
 
     def _is_fast(self, entry: tuple[int, Update]) -> bool:
-        return self._fast_path(entry[1].object)
+        return self._fast_path(entry[1].object.partition("/")[0])
 
     def _apply(self, first: int, entries: list[tuple[int, Update]]) -> None:
         for i in range(0, len(entries), _SLICE):

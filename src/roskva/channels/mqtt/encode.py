@@ -68,7 +68,7 @@ def disconnect(reason: Reason, text: str = "") -> bytes:
 
 def _answer(kind: int, version: int, id: int, reason: Reason, text: str) -> bytes:
     if version != V5 or (reason == Reason.SUCCESS and not text):
-        return bytes([kind << 4, 2]) + u16(id)
+        return (kind << 28 | 2 << 16 | id).to_bytes(4)
     return _packet(kind, u16(id) + bytes([reason]) + properties.write(_said(text)))
 
 

@@ -59,9 +59,11 @@ def reason_of(error: type[RoskvaError]) -> Reason:
 
 
 def version_in(payload: bytes) -> int:
-    if not payload.isdigit() or len(payload) > _MAX_DIGITS or int(payload) > MAX_VERSION:
-        raise BadPayload("the payload is not a version: an integer from 0 to 2^63-1 in digits")
-    return int(payload)
+    if payload.isdigit() and len(payload) <= _MAX_DIGITS:
+        version = int(payload)
+        if version <= MAX_VERSION:
+            return version
+    raise BadPayload("the payload is not a version: an integer from 0 to 2^63-1 in digits")
 
 
 def update_of(packet: Publish | Will, front: Front) -> Update:
