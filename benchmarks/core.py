@@ -114,7 +114,7 @@ def fan_out() -> list[Result]:
         notified += time.thread_time() - started
         [broadcast] = effects
         assert isinstance(broadcast, Broadcast)
-        assert len(broadcast.sessions) == SESSIONS
+        assert len(broadcast.conns) == SESSIONS
         acks = [
             Received(conn, ack(conn + 1, version, "app/hot", version)) for conn in range(SESSIONS)
         ]

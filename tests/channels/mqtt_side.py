@@ -329,9 +329,10 @@ class Side:
 
     def acked(self) -> list[tuple[Key, int, int]]:
         """By this client: object, version, epoch."""
-        acks = [
-            (conn, *sent)
+        return [
+            sent
             for event in self.events(Acked)
-            for conn, sent in zip(event.conns, event.sent, strict=True)
+            for sent, conns in event.acks.items()
+            for conn in conns
+            if conn is self.conn
         ]
-        return [(key, version, epoch) for conn, key, version, epoch in acks if conn is self.conn]

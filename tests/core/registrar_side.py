@@ -81,11 +81,10 @@ class RegistrarSide:
         match effect:
             case Send(conn=int() as id, message=message):
                 self._write(id, message)
-            case Broadcast(message=message, sessions=sessions, without=without):
-                for session in sessions:
-                    if session not in without and not session.lagging:
-                        assert isinstance(session.conn, int)
-                        self._write(session.conn, message)
+            case Broadcast(message=message, conns=conns):
+                for told in conns:
+                    assert isinstance(told, int)
+                    self._write(told, message)
             case Close(conn=int() as id):
                 conn = self.conns.pop(id, None)
                 if conn is not None:

@@ -20,7 +20,7 @@ def told(pair: Pair) -> Device:
 def ack(device: Device, version: int | None, epoch: int, by_event: bool) -> None:
     if by_event:
         known = NO_VERSION if version is None else version
-        device.pair.registrar.step(Acked([device.id], [(X, known, epoch)]))
+        device.pair.registrar.step(Acked({(X, known, epoch): [device.id]}))
         device.pair.settle()
     else:
         device.say(acks=[Ack(X, version, epoch)])
@@ -47,5 +47,5 @@ def test_an_ack_on_a_connection_that_is_gone_changes_nothing() -> None:
     device = told(pair := Pair())
     epoch = device.notified[0].epoch
     device.leave()
-    assert pair.registrar.core.step(Acked([device.id], [(X, 1, epoch)]), pair.now) == []
+    assert pair.registrar.core.step(Acked({(X, 1, epoch): [device.id]}), pair.now) == []
     assert Device(pair).versions() == [1]

@@ -114,8 +114,8 @@ def size(effect: Effect) -> int:
     match effect:
         case Send(message=message):
             return len(message.notifications) + len(message.statuses)
-        case Broadcast(sessions=sessions):
-            return len(sessions)
+        case Broadcast(conns=conns):
+            return len(conns)
         case SendLink(message=Interest(add=add, drop=drop)):
             return max(len(add), len(drop))
         case SendLink(message=Versions(known=known)):

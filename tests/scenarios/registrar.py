@@ -216,18 +216,13 @@ class RegistrarNode(Node):
 
     def _broadcast(self, effect: Broadcast) -> None:
         frame, text = codec.encode(effect.message), self._spell(effect.message)
-        conns = [
-            session.conn
-            for session in effect.sessions
-            if session not in effect.without and not session.lagging
-        ]
-        names = sorted(conn.client.name for conn in conns if isinstance(conn, Connection))
+        conns = [conn for conn in effect.conns if isinstance(conn, Connection)]
+        names = sorted(conn.client.name for conn in conns)
         to = ", ".join(names) if len(names) <= _CROWD else f"{len(names)} clients"
         if names:
             self.cluster.trace.say("clients", f"{self.name} >> {to}", text)
         for conn in conns:
-            if isinstance(conn, Connection):
-                self._write(conn, frame, text, broadcast=True)
+            self._write(conn, frame, text, broadcast=True)
 
     def _write(self, conn: Connection, frame: bytes, text: str, broadcast: bool = False) -> None:
         if not conn.client.reads_slowly:

@@ -16,8 +16,9 @@ A channel's duties, in order:
 """
 
 from abc import ABC, abstractmethod
+from asyncio import Transport
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol
 
 from roskva.core.effects import Event
 from roskva.errors import RoskvaError
@@ -28,35 +29,42 @@ HIGH_WATER_BYTES: Final = 8 * 1024
 LOW_WATER_BYTES: Final = 2 * 1024
 MAX_UNREAD_BYTES: Final = 64 * 1024
 """Answers that a client leaves unread before it is no longer read from."""
-F = TypeVar("F")
+
+
+class Copy:
+    """A message in one form, and whom it is about to be written to."""
+
+    __slots__ = ("data", "to")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.to: list[Transport] = []
 
 
 class Frame:
     """One message for many connections, encoded once in each form that somebody needs."""
 
-    __slots__ = ("encoded", "message", "packets", "step", "writes")
+    __slots__ = ("copies", "message", "step")
 
     def __init__(self, message: ServerMessage, step: int) -> None:
         self.message = message
         self.step = step
         """Of the core: see `Lagging`."""
-        self.encoded: dict[Callable[[ServerMessage], Any], Any] = {}
-        """What `encode` made, by who made it."""
-        self.writes: list[Callable[[bytes], None]] = []
-        """Of connections that were looked at, to be called with `packets`."""
-        self.packets: list[bytes] = []
+        self.copies: dict[Callable[[ServerMessage], Any], Any] = {}
+        """By who encoded them."""
+
+    def copy(self, encode: Callable[[ServerMessage], bytes]) -> Copy:
+        found: Copy | None = self.copies.get(encode)
+        if found is None:
+            found = self.copies[encode] = Copy(encode(self.message))
+        return found
 
     def flush(self) -> None:
-        writes, self.writes = self.writes, []
-        packets, self.packets = self.packets, []
-        for write, packet in zip(writes, packets, strict=True):
-            write(packet)
-
-    def encode(self, encode: Callable[[ServerMessage], F]) -> F:
-        found: F | None = self.encoded.get(encode)
-        if found is None:
-            found = self.encoded[encode] = encode(self.message)
-        return found
+        for copy in self.copies.values():
+            data, to = copy.data, copy.to
+            copy.to = []
+            for transport in to:
+                transport.write(data)
 
 
 class Connection(ABC):
@@ -71,8 +79,8 @@ class Connection(ABC):
 
     @abstractmethod
     def broadcast(self, frame: Frame) -> None:
-        """A notification that many sessions get alike: what is to be written goes to the frame, and
-        whoever made the frame flushes it."""
+        """A notification that many sessions get alike: a connection is written to at once, or joins
+        those that a copy goes to when the frame is flushed."""
 
     @abstractmethod
     def close(self) -> None:

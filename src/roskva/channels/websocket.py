@@ -161,8 +161,7 @@ class WebSocket(asyncio.Protocol, Connection):
 
     def broadcast(self, frame: Frame) -> None:
         if not self._closing:
-            frame.writes.append(self._transport.write)
-            frame.packets.append(frame.encode(self._encode))
+            frame.copy(self._encode).to.append(self._transport)
 
     def close(self) -> None:
         self._hang_up(CORE_CLOSES, "come back later")

@@ -9,8 +9,7 @@ A connection, a link and a request are named by handles that the shell chooses. 
 seconds and comes in; random bits come in with the events that need them.
 """
 
-from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
@@ -19,9 +18,6 @@ from roskva.core.token import TokenKeys
 from roskva.model import NO_EPOCH, NO_VERSION, NOBODY, Key, Principal, Update
 from roskva.wire.links import FromShard, Registered, ToShard
 from roskva.wire.messages import ClientMessage, FromClient, Hello, ServerMessage
-
-if TYPE_CHECKING:
-    from roskva.core.session import Session
 
 Handle = Hashable
 
@@ -285,9 +281,8 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     The same as `Ack`s in messages, for the busiest path there is: many clients in one step.
     """
 
-    conns: Sequence[Handle]
-    sent: Sequence[tuple[Key, int, int]]
-    """Of each connection in turn: object, version (−1: unknown), epoch."""
+    acks: Mapping[tuple[Key, int, int], Sequence[Handle]]
+    """By object, version (−1: unknown) and epoch: who acked it."""
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -315,15 +310,10 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Broadcast(msgspec.Struct, frozen=True):
-    """One frame to many: encode once, skip who lags, leave out `without`.
-
-    `sessions` may be the live collection: whoever joins or leaves while the shell works through it
-    is served by the same table.
-    """
+    """One frame to many: encode once. Whoever closes meanwhile is left out."""
 
     message: ServerMessage
-    sessions: "Collection[Session]"
-    without: "Collection[Session]" = ()
+    conns: Sequence[Handle]
     step: int = 0
     """In which the object changed: what a connection that leaves it out names in `Lagging`."""
 

@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from roskva.core import freshness
+from roskva.core.acking import Acking
 from roskva.core.backoff import Rate, RateLimit
 from roskva.core.digest import bucket_sums
 from roskva.core.effects import (
@@ -56,12 +57,11 @@ from roskva.core.effects import (
     Watching,
     Withdrawn,
 )
-from roskva.core.freshness import NEVER, Due, due
+from roskva.core.freshness import NEVER
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
-from roskva.core.packets import Sent
 from roskva.core.saving import Saving
-from roskva.core.session import Phase, Session, Unconfirmed, Watched
+from roskva.core.session import Phase, Session, Unconfirmed
 from roskva.core.standing import Standing
 from roskva.core.telling import TURN, Telling
 from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
@@ -156,6 +156,7 @@ class Registrar:
         self.telling = Telling(
             self.interests, self.outbox, self.saving, self.counters, self._confirm
         )
+        self.acking = Acking(self.conns, self.interests, self.saving, self.telling, self.counters)
         self.leaving: deque[Session] = deque()
         self.visiting: deque[Session] = deque()
         self.handshakes = RateLimit(config.handshakes)
@@ -180,7 +181,7 @@ class Registrar:
         self.interests.step += 1
         kind = type(event)
         if kind is Acked:
-            self._acked(event)  # type: ignore[arg-type]
+            self.acking.acked(event)  # type: ignore[arg-type]
             if not self.outbox.sessions:
                 return []  # as good as always; work in slices has its deadline
         elif kind is Received:
@@ -451,7 +452,9 @@ class Registrar:
             return
         for ack in message.acks:
             version = ack.version
-            self._ack(session, ack.object, NO_VERSION if version is None else version, ack.epoch)
+            self.acking.ack(
+                session, ack.object, NO_VERSION if version is None else version, ack.epoch
+            )
         if message.operations or message.syncs:
             if not all(link.up for link in self.interests.links):
                 self.outbox.to(session)  # it may take a while: say at least that we are here
@@ -465,64 +468,6 @@ class Registrar:
             digest.sum != session.hash_sum or digest.count != len(session.registered)
         ):
             self._disagree(session, message)
-
-    def _acked(self, event: Acked) -> None:
-        """Many have acked the same as a rule, and what it is the latest of is looked up once."""
-        conns, now, opened, fresh = self.conns, self.now, Phase.OPEN, 0
-        last: Sent | None = None
-        latest: Watched | None = None
-        settled = 0
-        """Of `latest`."""
-        for conn, sent in zip(event.conns, event.sent, strict=True):
-            session = conns.get(conn)
-            if session is None or session.phase is not opened:
-                continue
-            session.heard_at = now
-            if sent is not last:
-                if settled and latest is not None:
-                    latest.acked(settled)
-                last, latest, settled = sent, self._latest(sent), 0
-            acked = session.registered.get(sent[0])
-            if latest is None or latest.known is None or acked is None or acked[0] >= sent[1]:
-                self._ack(session, *sent)
-                continue
-            fresh += 1
-            if latest.untold is None:
-                settled += 1
-            else:
-                latest.acked_by(session)
-            self.saving.set_acked(session, latest, latest.known)
-        if settled and latest is not None:
-            latest.acked(settled)
-        self.counters["acks"] += fresh
-
-    def _latest(self, sent: Sent) -> Watched | None:
-        """The object that stands at this."""
-        watched = self.watched.get(sent[0])
-        return watched if watched is not None and watched.known == sent[1:] else None
-
-    def _ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
-        acked = session.registered.get(key)
-        watched = self.watched.get(key)
-        if acked is None or watched is None or watched.known is None:
-            self.counters["stale_acks"] += 1
-            return
-        known = watched.known
-        if version == known[0] and epoch == known[1] and acked[0] <= version:
-            new = known  # shared with the object and with every other session that is fresh
-        elif freshness.is_forged(version, epoch, known):
-            self.counters["forged_acks"] += 1
-            return
-        else:
-            new = freshness.after_ack(acked, version, epoch, known)
-        self.counters["acks"] += 1
-        if new is not acked and new != acked:
-            settled = new is known or due(new, known) is Due.NOTHING
-            if settled and due(acked, known) is not Due.NOTHING:
-                watched.acked_by(session)
-            self.saving.set_acked(session, watched, new)
-            if version == NO_VERSION and due(new, known) is Due.VERSION:
-                self.telling.tell_one(session, watched)
 
     def _operate(self, session: Session, message: ClientMessage, event: Received) -> None:
         changed: list[Key] = []
@@ -775,7 +720,7 @@ class Registrar:
         for key, acked in session.registered.items():
             watched = self.watched[key]
             watched.abandoned_by(session, acked)
-            watched.sessions.pop(session)
+            watched.leave(session)
             partial.add(watched, acked)
         session.registered, session.hash_sum = {}, 0
         return partial

@@ -85,14 +85,15 @@ class Saving:
         session.registered[watched.key] = acked
         if acked[0] > watched.max_acked:
             watched.max_acked = acked[0]
-        if not session.keep:
-            return
-        if session.dirty is None:
-            self._soil(session, watched.key)
-        elif session.dirty[-1] is not watched.key:  # what it follows at a gallop is there already
-            session.dirty.append(watched.key)
+        if session.keep:
+            self.soil(session, watched.key)
 
-    def _soil(self, session: Session, key: Key) -> None:
+    def soil(self, session: Session, key: Key) -> None:
+        """It has acked something of a row that is kept."""
+        if session.dirty is not None:
+            if session.dirty[-1] is not key:  # what it follows at a gallop is there already
+                session.dirty.append(key)
+            return
         link = self.owner(session)
         if session not in link.dirty:  # else all of it is written anyway
             session.dirty = [key]

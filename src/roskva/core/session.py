@@ -5,13 +5,15 @@ that the object stands at: being fresh costs no memory of its own.
 """
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from roskva.core.digest import MASK
 from roskva.core.effects import Handle
 from roskva.core.freshness import Acked, Due, Known, due
 from roskva.core.sums import Sums
 from roskva.model import NO_VERSION, NOBODY, Key
+
+_KEPT_AUDIENCE: Final = 100
 
 
 class Phase(Enum):
@@ -26,7 +28,7 @@ class Watched:
     """An object that sessions here care about, and what its shard last said of it."""
 
     __slots__ = (
-        *("changed_in", "hash", "incarnation", "key", "known", "max_acked"),
+        *("_audience", "changed_in", "hash", "incarnation", "key", "known", "max_acked"),
         *("outstanding", "payload", "sessions", "shard", "sums", "untold"),
     )
 
@@ -43,11 +45,30 @@ class Watched:
         self.max_acked = NO_VERSION
         """No session here acked or declared more: a version above it may go to all unseen."""
         self.sessions: dict[Session, None] = {}
+        self._audience: tuple[Handle, ...] | None = None
         self.sums = sums
         self.outstanding = 0
         """Sessions that were told what it stands at, and have not acked it."""
         self.untold: set[Session] | None = None
         """Sessions that are yet to be told."""
+
+    def join(self, session: "Session") -> None:
+        self.sessions[session] = None
+        self._audience = None
+
+    def leave(self, session: "Session") -> None:
+        del self.sessions[session]
+        self._audience = None
+
+    def audience(self) -> tuple[Handle, ...]:
+        """The connections of its sessions. A large one is kept until somebody joins or leaves:
+        going through the sessions is a part of what telling them costs."""
+        if self._audience is not None:
+            return self._audience
+        audience = tuple([session.conn for session in self.sessions])
+        if len(audience) >= _KEPT_AUDIENCE:
+            self._audience = audience
+        return audience
 
     # Counting: see `sums.py`.
 
@@ -195,7 +216,7 @@ class Session:
         before = self.registered.get(watched.key)
         if before is None:
             self.hash_sum = (self.hash_sum + watched.hash) & MASK
-            watched.sessions[self] = None
+            watched.join(self)
         else:
             watched.abandoned_by(self, before)
         watched.begins_with(self)
@@ -205,5 +226,5 @@ class Session:
 
     def remove(self, watched: Watched) -> None:
         watched.abandoned_by(self, self.registered.pop(watched.key))
-        del watched.sessions[self]
+        watched.leave(self)
         self.hash_sum = (self.hash_sum - watched.hash) & MASK

@@ -10,10 +10,10 @@ in slices; a session that lags keeps its place in its walk until it has drained.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from roskva.core.effects import Broadcast
+from roskva.core.effects import Broadcast, Handle
 from roskva.core.freshness import Due, Known, due
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
@@ -81,7 +81,8 @@ class Telling:
             self.counters["broadcasts"] += 1
             self._count(watched, without, moved=stood_at != watched.known)
             message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
-            self.outbox.emit(Broadcast(message, watched.sessions, without, watched.changed_in))
+            conns = self._audience(watched, without)
+            self.outbox.emit(Broadcast(message, conns, watched.changed_in))
 
     def learn(self, link: ShardLink, known: list[Said]) -> None:
         for said in known:
@@ -95,6 +96,16 @@ class Telling:
         if watched.known != stood_at:
             watched.untold = set(watched.sessions) or None
         self.arrived.append(watched)
+
+    def _audience(self, watched: Watched, without: Collection[Session]) -> Sequence[Handle]:
+        """All but these, and but those that lag."""
+        if not self.slow and not without:
+            return watched.audience()
+        return [
+            session.conn
+            for session in watched.sessions
+            if not session.lagging and session not in without
+        ]
 
     def _count(self, watched: Watched, without: Collection[Session], moved: bool) -> None:
         """A broadcast to all sessions of an object but these, and but those that lag."""
@@ -165,7 +176,8 @@ class Telling:
         elif sessions:
             self.counters["broadcasts"] += 1
             message = ServerMessage(PROTOCOL, notifications=[notification])
-            self.outbox.emit(Broadcast(message, sessions, step=watched.changed_in))
+            conns = [session.conn for session in sessions]
+            self.outbox.emit(Broadcast(message, conns, watched.changed_in))
 
     # Sessions.
 

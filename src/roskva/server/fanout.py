@@ -7,7 +7,7 @@ nobody is told an older version after a newer one.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from roskva.channels.base import Connection, Frame
@@ -39,23 +39,16 @@ class Fanout:
 
     def broadcast(self, effect: Broadcast) -> None:
         frame = Frame(effect.message, effect.step)
-        without = effect.without
-        if not self._waves and len(effect.sessions) <= SLICE:
-            for i, session in enumerate(effect.sessions):  # nobody comes or goes within a step
-                if not session.lagging and (not without or session not in without):
-                    session.conn.broadcast(frame)  # type: ignore[attr-defined]
-                if i % _WRITTEN_TOGETHER == 0:
-                    frame.flush()
-            frame.flush()
+        conns: Sequence[Connection] = effect.conns  # type: ignore[assignment]  # here, they are
+        if self._waves or len(conns) > SLICE:
+            self._add(effect.message.notifications[0].object, frame, conns)
             return
-        conns: list[Connection] = [
-            session.conn  # type: ignore[misc]  # here, handles are connections
-            for session in effect.sessions
-            if not session.lagging and session not in without
-        ]
-        self._add(effect.message.notifications[0].object, frame, conns)
+        for i in range(0, len(conns), _WRITTEN_TOGETHER):
+            for conn in conns[i : i + _WRITTEN_TOGETHER]:
+                conn.broadcast(frame)
+            frame.flush()
 
-    def _add(self, key: Key, frame: Frame, conns: list[Connection]) -> None:
+    def _add(self, key: Key, frame: Frame, conns: Sequence[Connection]) -> None:
         if not self._waves:
             self._loop.call_soon(self._work)
         waiting = self._waves.setdefault(key, [])

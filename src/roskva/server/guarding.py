@@ -41,14 +41,13 @@ class Guard:
         notification = effect.message.notifications[0]
         if not self._guards(notification.object):
             return effect
-        sessions = [
-            session
-            for session in effect.sessions
-            if session not in effect.without
-            and not session.lagging
-            and self._allows(session, notification)
+        sessions = self._core.conns
+        allowed = [
+            conn
+            for conn in effect.conns
+            if conn in sessions and self._allows(sessions[conn], notification)
         ]
-        return msgspec.structs.replace(effect, sessions=sessions, without=())
+        return msgspec.structs.replace(effect, conns=allowed)
 
     def send(self, effect: Send) -> ServerMessage:
         """What of it may go now."""

@@ -4,13 +4,11 @@ A node that does not sample uses the plain ones.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from roskva.core.effects import Acked, Broadcast, Effect, Event, Send, SendLink
-from roskva.core.packets import Sent
 from roskva.feed.base import Committed
 from roskva.feed.commit import wall_clock_us
 from roskva.feed.trace import DIRECTORY, Trace
@@ -70,28 +68,22 @@ class TracedShard(Shard):
 
 
 class TracedFront(NodeFront):
-    """Acks are by far the most that passes here: they are only compared with what was sent of the
-    sampled updates, and where many are of one update, once."""
+    """Acks are by far the most that passes here: those of one update are compared once with what
+    was sent of the sampled ones."""
 
     trace: Trace
 
     def step(self, event: Event) -> None:
         if type(event) is Acked:
-            self._note_acks(event.sent)
-        self._stepper.step(event)
+            self._note_acks(event)
+        super().step(event)
 
-    def _note_acks(self, acks: Sequence[Sent]) -> None:
-        if acks.count(acks[0]) == len(acks):
-            self._note_each(acks[0], len(acks))
-            return
-        for sent, run in groupby(acks):
-            self._note_each(sent, sum(1 for _ in run))
-
-    def _note_each(self, sent: Sent, acks: int) -> None:
-        if self.trace.sent.get(sent[0]) == sent[1]:
-            now_us = wall_clock_us()
-            for _ in range(acks):
-                self.trace.note("acked", sent[0], sent[1], now_us)
+    def _note_acks(self, event: Acked) -> None:
+        for (key, version, _), conns in event.acks.items():
+            if self.trace.sent.get(key) == version:
+                now_us = wall_clock_us()
+                for _ in conns:
+                    self.trace.note("acked", key, version, now_us)
 
     def received(self, conn: Any, principal: Principal, message: FromClient) -> None:
         if type(message) is ClientMessage:

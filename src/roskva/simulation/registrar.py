@@ -219,10 +219,7 @@ class RegistrarNode(Node):
     def broadcast(self, effect: Broadcast) -> None:
         frame = codec.encode(effect.message)
         packet_id = self.next_packet_id()
-        for session in effect.sessions:
-            if session in effect.without or session.lagging:
-                continue
-            id = session.conn
+        for id in effect.conns:
             if id in self.mqtt:
                 self.to_device(id, effect.message, packet_id)
             elif id in self.conns:
@@ -263,7 +260,7 @@ class RegistrarNode(Node):
             case ["puback", int() as id] if channel is not None:
                 sent = channel.ids.acked(id)
                 if sent is not None:
-                    self.step(Acked([conn.id], [sent]))
+                    self.step(Acked({sent: [conn.id]}))
                 if channel.full and not channel.ids.full():
                     channel.full = False
                     self.step(Drained(conn.id))

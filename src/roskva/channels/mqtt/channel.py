@@ -14,7 +14,7 @@ from typing import Any, Final
 from roskva.channels.addresses import Addresses
 from roskva.channels.base import Front
 from roskva.channels.mqtt.connection import MqttConnection
-from roskva.channels.mqtt.delivery import Notices
+from roskva.channels.mqtt.delivery import Notice, Notices
 from roskva.channels.mqtt.limits import MqttLimits
 from roskva.core.effects import Acked, Handle
 from roskva.core.packets import Sent
@@ -38,8 +38,10 @@ class MqttChannel:
         self.turn = 0
         self.counters: Counter[str] = Counter()
         self._visits: dict[int, dict[MqttConnection, None]] = {}
-        self._acked: list[Handle] = []
-        self._sent: list[Sent] = []
+        self._acks: dict[Sent, list[Handle]] = {}
+        """What was acked in this turn of the loop, and by whom."""
+        self._noticed: list[Notice] = []
+        """Those among them that hold their list."""
         self.full: dict[MqttConnection, None] = {}
         """Those with acks since, which may have room again."""
         self._timer: asyncio.TimerHandle | None = None
@@ -51,17 +53,24 @@ class MqttChannel:
 
     # Acks: all that arrive in one turn of the loop are one step of the core.
 
-    def acked(self, conn: MqttConnection, sent: Sent) -> None:
-        if not self._acked:
+    def acks_of(self, sent: Sent) -> list[Handle]:
+        """To add a connection to."""
+        if not self._acks:
             asyncio.get_running_loop().call_soon(self.take_pubacks)
-        self._acked.append(conn)
-        self._sent.append(sent)
+        return self._acks.setdefault(sent, [])
+
+    def acks_of_notice(self, notice: Notice) -> list[Handle]:
+        acked = notice.acked = self.acks_of(notice.sent)
+        self._noticed.append(notice)
+        return acked
 
     def take_pubacks(self) -> None:
-        if self._acked:
-            acked, self._acked = self._acked, []
-            sent, self._sent = self._sent, []
-            self.front.step(Acked(acked, sent))
+        if self._acks:
+            acks, self._acks = self._acks, {}
+            for notice in self._noticed:
+                notice.acked = None
+            self._noticed.clear()
+            self.front.step(Acked(acks))
         if self.full:
             full, self.full = self.full, {}
             for conn in full:

@@ -72,7 +72,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
     __slots__ = (
         *("_address", "_connect", "_decoder", "_error", "_heard_in", "_held", "_number", "_phase"),
         *("_publishing", "_quick", "_requests", "_row", "_session", "_taking", "_terms"),
-        *("_will", "limits", "mqtt", "principal", "transport", "version", "visited_in"),
+        *("_will", "limits", "mqtt", "principal", "version", "visited_in"),
     )
     channel = "mqtt"
 
@@ -122,7 +122,10 @@ class MqttConnection(Delivery, asyncio.Protocol):
         alone = self._alone
         if alone is not None and data == alone.ack and self._quick:
             self._alone, self._room = None, self._max_packet
-            self.mqtt.acked(self, alone.sent)
+            acked = alone.acked
+            if acked is None:
+                acked = self.mqtt.acks_of_notice(alone)
+            acked.append(self)
             return
         if self._quick and data[0] == _PUBACK:
             ids = pubacks(data)
@@ -137,7 +140,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
     def _puback(self, id: int) -> None:
         sent = self._acked(id)
         if sent is not None:
-            self.mqtt.acked(self, sent)
+            self.mqtt.acks_of(sent).append(self)
         if self._full:
             self.mqtt.full[self] = None
 
@@ -338,7 +341,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
         assert connect is not None and terms is not None and session is not None  # noqa: PT018
         self._session = session
         resumed = message.digest is not None and message.digest.count > 0
-        self._begin(self.transport.write, terms.receive_maximum, terms.max_packet, resumed)
+        self._begin(terms.receive_maximum, terms.max_packet, resumed)
         self._phase, self._connect = Phase.OPEN, None
         said = greeting.connack_properties(connect, terms, self.limits)
         self.answer(encode.connack(self.version, Reason.SUCCESS, resumed, said))

@@ -14,14 +14,15 @@ Nearly always a client has nothing in flight when the next notification comes. T
 and all it touches is in one object: with thousands of connections, each object is a cache miss.
 """
 
+from asyncio import Transport
 from collections.abc import Callable, Collection
 from typing import Final
 
-from roskva.channels.base import Connection, Frame, Front
+from roskva.channels.base import Connection, Copy, Frame, Front
 from roskva.channels.mqtt import encode, fields
 from roskva.channels.mqtt.codes import V3
 from roskva.channels.mqtt.encode import DUP, QOS_1, RETAIN
-from roskva.core.effects import Acked, Drained, Lagging
+from roskva.core.effects import Acked, Drained, Handle, Lagging
 from roskva.core.packets import MAX_ID, PacketIds, Sent
 from roskva.model import NO_VERSION, Key
 from roskva.wire.messages import Notification, ServerMessage
@@ -35,19 +36,21 @@ _AT_LEAST_ONCE: Final = 1
 _NOT_SUBSCRIBED: Final = -1
 
 
-class Notice:
-    """A notification as packets: `shared` under the id that was proposed, or made to measure."""
+class Notice(Copy):
+    """A notification as packets: one under the id that was proposed, or made to measure."""
 
-    __slots__ = ("_once", "_rest", "_topic", "ack", "id", "key", "sent", "shared", "size")
+    __slots__ = ("_once", "_rest", "_topic", "ack", "acked", "id", "key", "sent", "size")
 
     def __init__(self, topic: bytes, rest: bytes, id: int, sent: Sent) -> None:
+        super().__init__(encode.publish(topic, rest, QOS_1, id))
         self.key: Key = sent[0]
         self.id = id
         self.sent = sent
-        self.shared = encode.publish(topic, rest, QOS_1, id)
-        self.size = len(self.shared)
+        self.size = len(self.data)
         self.ack = encode.puback(V3, id)
         """As clients send it."""
+        self.acked: list[Handle] | None = None
+        """Who has, in this turn of the loop (`MqttChannel.acks_of`)."""
         self._topic = topic
         self._rest = rest
         self._once: bytes | None = None
@@ -109,10 +112,11 @@ class Delivery(Connection):
 
     __slots__ = (
         *("_alone", "_awaited", "_congested", "_encode", "_full", "_ids", "_looks_up"),
-        *("_max_packet", "_receive_maximum", "_resumed", "_room", "_since", "_told", "_write"),
-        *("front", "granted"),
+        *("_max_packet", "_receive_maximum", "_resumed", "_room", "_since", "_told"),
+        *("front", "granted", "transport"),
     )
     front: Front
+    transport: Transport
 
     def __init__(self, encode: Callable[[ServerMessage], list[Notice]]) -> None:
         self._encode = encode
@@ -138,14 +142,7 @@ class Delivery(Connection):
         self._since: int | None = None
         """The first step that the core was told this connection was left out of."""
 
-    def _begin(
-        self,
-        write: Callable[[bytes], None],
-        receive_maximum: int,
-        max_packet: int,
-        resumed: bool,
-    ) -> None:
-        self._write = write
+    def _begin(self, receive_maximum: int, max_packet: int, resumed: bool) -> None:
         self._receive_maximum = receive_maximum
         self._max_packet = max_packet
         self._resumed = resumed
@@ -196,14 +193,16 @@ class Delivery(Connection):
     # Notifications.
 
     def broadcast(self, frame: Frame) -> None:
-        notices = frame.encoded.get(self._encode) or frame.encode(self._encode)
-        notice: Notice = notices[0]
+        notice: Notice = frame.copies.get(self._encode) or self._copy(frame)
         if notice.size <= self._room:
             self._alone, self._room = notice, 0
-            frame.writes.append(self._write)
-            frame.packets.append(notice.shared)
+            notice.to.append(self.transport)
         elif self._max_packet:
             self._broadcast(notice, frame)
+
+    def _copy(self, frame: Frame) -> Notice:
+        notice = frame.copies[self._encode] = self._encode(frame.message)[0]
+        return notice
 
     def _broadcast(self, notice: Notice, frame: Frame) -> None:
         qos, fitting = self._qos(notice.key), self._fitting(notice)
@@ -218,10 +217,7 @@ class Delivery(Connection):
         else:
             id = self._in_flight().take(notice.id, notice.sent)
             if id is not None:
-                frame.writes.append(self._write)
-                frame.packets.append(
-                    fitting.shared if id == notice.id else fitting.packet(QOS_1, id)
-                )
+                self.transport.write(fitting.data if id == notice.id else fitting.packet(QOS_1, id))
 
     def _tell(self, notice: Notice) -> None:
         """To this session alone: the answer to a SUBSCRIBE, or what it had missed."""
@@ -247,7 +243,7 @@ class Delivery(Connection):
                 return
             id = in_flight.take(notice.id, notice.sent)
             if id is not None:
-                self._write(fitting.packet(QOS_1 | flags, id))
+                self.transport.write(fitting.packet(QOS_1 | flags, id))
 
     def _fitting(self, notice: Notice) -> Notice | None:
         """In the size that the client takes, if there is one."""
@@ -259,12 +255,12 @@ class Delivery(Connection):
         if self._told.get(notice.key) == notice.sent:
             return  # QoS 0 is never acked, so the core says it again and again
         self._told[notice.key] = notice.sent
-        self._write(notice.packet(flags, 0) if flags else notice.once())
+        self.transport.write(notice.packet(flags, 0) if flags else notice.once())
 
     def _pass_over(self, notice: Notice) -> None:
         """The client asked not to be sent what there was before it subscribed."""
         if self.granted.get(notice.key) == _AT_LEAST_ONCE:
-            self.front.step(Acked([self], [notice.sent]))
+            self.front.step(Acked({notice.sent: [self]}))
         else:
             self._told[notice.key] = notice.sent
 

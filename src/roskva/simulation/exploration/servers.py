@@ -173,14 +173,9 @@ class Registrars(Machines[Registrar]):
         match effect:
             case Send(conn=conn, message=message):
                 return [("send", conn, self.frames.to_client(message))]
-            case Broadcast(message=message, sessions=sessions, without=without):
+            case Broadcast(message=message, conns=conns):
                 frame = self.frames.to_client(message)
-                reached = sorted(
-                    session.conn  # type: ignore[type-var]
-                    for session in sessions
-                    if not session.lagging and session not in without
-                )
-                return [("send", conn, frame) for conn in reached]
+                return [("send", conn, frame) for conn in sorted(conns)]  # type: ignore[type-var]
             case Close(conn=conn):
                 return [("close", conn)]
             case SendLink(message=message):

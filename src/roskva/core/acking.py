@@ -1,0 +1,94 @@
+"""What clients say has reached them, one by one or many at once.
+
+The one case that matters for speed is that of many who ack the latest version of an object, which
+they were told together: then what is the same for all is looked up once.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from roskva.core import freshness
+from roskva.core.effects import Acked, Handle
+from roskva.core.freshness import Due, Known, due
+from roskva.core.interest import Interests
+from roskva.core.saving import Saving
+from roskva.core.session import Phase, Session, Watched
+from roskva.core.telling import Telling
+from roskva.model import NO_VERSION, Key
+
+
+class Acking:
+    def __init__(
+        self,
+        conns: Mapping[Handle, Session],
+        interests: Interests,
+        saving: Saving,
+        telling: Telling,
+        counters: dict[str, int],
+    ) -> None:
+        self.conns = conns
+        self.interests = interests
+        self.saving = saving
+        self.telling = telling
+        self.counters = counters
+
+    def acked(self, event: Acked) -> None:
+        for (key, version, epoch), conns in event.acks.items():
+            watched = self.interests.watched.get(key)
+            if watched is not None and watched.known == (version, epoch):
+                self._latest(watched, watched.known, conns)
+                continue
+            for conn in conns:
+                session = self.conns.get(conn)
+                if session is not None and session.phase is Phase.OPEN:
+                    session.heard_at = self.interests.now
+                    self.ack(session, key, version, epoch)
+
+    def _latest(self, watched: Watched, known: Known, conns: Sequence[Handle]) -> None:
+        key, version, soil = watched.key, known[0], self.saving.soil
+        now, sessions, opened = self.interests.now, self.conns, Phase.OPEN
+        fresh = settled = 0
+        for conn in conns:
+            session = sessions.get(conn)
+            if session is None or session.phase is not opened:
+                continue
+            session.heard_at = now
+            registered = session.registered
+            acked = registered.get(key)
+            if acked is None or acked[0] >= version:
+                self.ack(session, key, *known)
+                continue
+            fresh += 1
+            registered[key] = known
+            if watched.untold is None:
+                settled += 1
+            else:
+                watched.acked_by(session)
+            if session.keep:
+                soil(session, key)
+        if fresh:
+            watched.max_acked = max(watched.max_acked, version)
+        watched.acked(settled)
+        self.counters["acks"] += fresh
+
+    def ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
+        acked = session.registered.get(key)
+        watched = self.interests.watched.get(key)
+        if acked is None or watched is None or watched.known is None:
+            self.counters["stale_acks"] += 1
+            return
+        known = watched.known
+        if version == known[0] and epoch == known[1] and acked[0] <= version:
+            new = known  # shared with the object and with every other session that is fresh
+        elif freshness.is_forged(version, epoch, known):
+            self.counters["forged_acks"] += 1
+            return
+        else:
+            new = freshness.after_ack(acked, version, epoch, known)
+        self.counters["acks"] += 1
+        if new is not acked and new != acked:
+            settled = new is known or due(new, known) is Due.NOTHING
+            if settled and due(acked, known) is not Due.NOTHING:
+                watched.acked_by(session)
+            self.saving.set_acked(session, watched, new)
+            if version == NO_VERSION and due(new, known) is Due.VERSION:
+                self.telling.tell_one(session, watched)
