@@ -71,7 +71,7 @@ struct shared {
     _Atomic uint64_t held;            /* updates × subscribers that hold them or a newer one */
     _Atomic uint64_t wanted;          /* say so when there are as many */
     _Atomic int64_t moved_ns;         /* when `held` or `ready` last changed */
-    _Atomic int64_t published_ns[RING];
+    _Atomic int64_t published_ns[RING]; /* by the clock on the wall, as the kernel stamps */
     struct worker workers[MAX_WORKERS];
 };
 
@@ -81,6 +81,7 @@ extern int progress;                  /* an eventfd: as many are held as the pub
 
 /* load.c */
 int64_t now_ns(void);
+int64_t wall_ns(void);
 void fail(const char *why);
 int topic_of(uint32_t subscriber, int i);
 size_t topic_name(int topic, char *text, size_t size); /* app/o0 */

@@ -119,7 +119,7 @@ static void listen_until(int64_t until_ns) {
 
 static void publish(int confirm) {
     uint64_t version = next_version++;
-    atomic_store(&shared->published_ns[version % RING], now_ns());
+    atomic_store(&shared->published_ns[version % RING], wall_ns());
     send_version(version, confirm);
     if (!confirm && protocol == &nats) accepted_next(); /* nobody will say so */
 }

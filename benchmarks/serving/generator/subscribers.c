@@ -10,6 +10,8 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 #include "load.h"
 
@@ -25,6 +27,7 @@ static struct conn **to_open;         /* a queue, and so is the next */
 static size_t to_open_first, to_open_count;
 static struct conn **acking;          /* whoever was told first acks first */
 static size_t acking_first, acking_count;
+static int64_t arrived_ns;            /* what is being read, by the clock on the wall */
 
 int connected(int port, int number) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -42,6 +45,7 @@ int connected(int port, int number) {
         return -1;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     return fd;
 }
@@ -81,7 +85,8 @@ void received(struct conn *conn, uint64_t version) {
     conn->latest[i] = version;
     int64_t now = now_ns();
     if (atomic_load_explicit(&shared->measuring, memory_order_relaxed)) {
-        int64_t us = (now - shared->published_ns[version % RING]) / 1000;
+        int64_t us = (arrived_ns - shared->published_ns[version % RING]) / 1000;
+        if (us < 0) us = 0; /* the clock was set */
         me->histogram[us < MICROSECONDS ? us : MICROSECONDS - 1]++;
         me->deliveries++;
     }
@@ -112,11 +117,29 @@ static int ack_what_is_due(void) {
     return 1000;
 }
 
+/* As `recv`, and notes when it came. */
+static ssize_t receive(int fd, void *data, size_t room) {
+    struct iovec where = {data, room};
+    char stamp[CMSG_SPACE(sizeof(struct timespec))];
+    struct msghdr message = {.msg_iov = &where, .msg_iovlen = 1,
+                             .msg_control = stamp, .msg_controllen = sizeof stamp};
+    ssize_t size = recvmsg(fd, &message, 0);
+    struct cmsghdr *found = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (found != NULL && found->cmsg_type == SO_TIMESTAMPNS) {
+        struct timespec time;
+        memcpy(&time, CMSG_DATA(found), sizeof time);
+        arrived_ns = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+    } else { /* the kernel takes a moment to begin */
+        arrived_ns = wall_ns();
+    }
+    return size;
+}
+
 ssize_t read_from(struct conn *conn, const struct protocol *protocol) {
     static uint8_t data[2 * MESSAGE_BYTES];
     uint32_t have = conn->have;
     if (have) memcpy(data, conn->part, have);
-    ssize_t size = recv(conn->fd, data + have, MESSAGE_BYTES, 0);
+    ssize_t size = receive(conn->fd, data + have, MESSAGE_BYTES);
     if (size < 0 && errno == EAGAIN) return 1;
     if (size <= 0) return size;
     if (me) me->bytes += (uint64_t)size;
