@@ -208,7 +208,7 @@ def memory(
 ) -> list[Result]:
     """Resident memory that idle clients add to a server that has had a few before: what it loads
     with the first of them is not for each."""
-    idle = 10_000 if settings.full else 2000
+    idle = 10_000 if settings.full else 4000
     settings.progress("memory of idle clients")
 
     def connected(

@@ -39,14 +39,22 @@ from roskva.core.effects import (
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.rows import Rows
 from roskva.model import Key, Update, shard_epoch
-from roskva.wire.links import CloseSession, Forget, OpenSession, Registered, ToShard, WriteRow
+from roskva.wire.links import (
+    CloseSession,
+    Forget,
+    OpenSession,
+    Registered,
+    ToShard,
+    WriteRow,
+    WriteRows,
+)
 
 if TYPE_CHECKING:
     from tests.core.links import Link
     from tests.core.pair import Pair
 
 Machine = Matcher | Rows
-_FOR_ROWS = OpenSession | WriteRow | CloseSession
+_FOR_ROWS = OpenSession | WriteRow | WriteRows | CloseSession
 
 
 class ShardSide:

@@ -12,7 +12,7 @@ from roskva.core.effects import Broadcast, Effect, Recheck, Send, SendLink
 from roskva.core.matcher import Matcher
 from roskva.core.registrar import Registrar
 from roskva.model import NO_EPOCH, NO_VERSION, object_epoch
-from roskva.wire.links import MAX_LINK_PARTS, Interest, Registered, Versions, WriteRow
+from roskva.wire.links import MAX_LINK_PARTS, Interest, Registered, Versions, WriteRows
 from roskva.wire.messages import ServerDigest
 
 MANY = 50_000
@@ -221,8 +221,9 @@ def test_a_repair_writes_acks_in_pieces_that_a_link_takes() -> None:
 
     def note(core: object, effects: list[Effect]) -> None:
         sent = [effect.message for effect in effects if isinstance(effect, SendLink)]
-        if puts := [len(message.put) for message in sent if isinstance(message, WriteRow)]:
-            written.append(puts)
+        writes = [message.rows for message in sent if isinstance(message, WriteRows)]
+        if writes:
+            written.append([sum(len(row.put) for row in rows) for rows in writes])
 
     pair.on_step = note
     pair.registrar.step(Recheck())

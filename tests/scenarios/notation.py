@@ -55,6 +55,7 @@ from roskva.wire.links import (
     Versions,
     Welcome,
     WriteRow,
+    WriteRows,
 )
 from roskva.wire.messages import ClientMessage, FromClient, Hello, ServerMessage
 
@@ -184,6 +185,8 @@ class Notation:
                 return f"#{request} open a session of {self.client(client)}"
             case WriteRow():
                 return self._write_row(message)
+            case WriteRows(rows=rows):
+                return "write " + ", ".join(map(self._row, rows))
             case CloseSession(client=client, session=session):
                 return f"close {self.client(client)} {self.session(session)}"
             case Welcome():
@@ -213,11 +216,14 @@ class Notation:
                 raise TypeError(f"not between machines of the core: {message!r}")
 
     def _write_row(self, message: WriteRow) -> str:
-        words = [f"#{message.request} write" if message.request else "write"]
-        words += [self.client(message.client), self.session(message.session)]
+        text = f"#{message.request} write {self._row(message)}"
+        return text + ("" if message.application is None else ", create")
+
+    def _row(self, message: WriteRow) -> str:
+        words = [self.client(message.client), self.session(message.session)]
         words += [f"+{self._cell(cell)}" for cell in message.put]
         words += [f"-{key}" for key in message.drop]
-        return " ".join(words) + ("" if message.application is None else ", create")
+        return " ".join(words)
 
     def _push(self, push: Push) -> str:
         text = f"{push.object} {push.version} {self.epoch(push.epoch)}"

@@ -34,10 +34,10 @@ from roskva.core.rows import Rows
 from roskva.model import Update, shard_epoch
 from roskva.store import rows as layout
 from roskva.store.memory import MemoryStore, Snapshot
-from roskva.wire.links import CloseSession, OpenSession, ToShard, WriteRow
+from roskva.wire.links import CloseSession, OpenSession, ToShard, WriteRow, WriteRows
 
 FEED_TICK: Final = 5.0
-_ROW_MESSAGES = (OpenSession, WriteRow, CloseSession)
+_ROW_MESSAGES = (OpenSession, WriteRow, WriteRows, CloseSession)
 
 
 class Feed:

@@ -58,10 +58,11 @@ from roskva.wire.links import (
     ToShard,
     Versions,
     WriteRow,
+    WriteRows,
 )
 
 Machine = Matcher | Rows
-_FOR_ROWS = OpenSession | WriteRow | CloseSession
+_FOR_ROWS = OpenSession | WriteRow | WriteRows | CloseSession
 _SMALL_READ = 2
 _seeds = count()  # no two starts draw the same lineage or epoch
 _T = TypeVar("_T", bound=Effect)

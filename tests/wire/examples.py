@@ -203,8 +203,15 @@ TO_SHARD: Final[dict[str, ToShard]] = {
     "write a row that loses a registration": links.WriteRow(
         19, CLIENT_ID, SESSION, drop=["contacts/bob"]
     ),
-    "write acks, unanswered": links.WriteRow(
-        0, CLIENT_ID, SESSION, [links.Registered("contacts/alice", MAX_VERSION, RESET_EPOCH)]
+    "write acks, unanswered": links.WriteRows(
+        [
+            links.WriteRow(
+                0,
+                CLIENT_ID,
+                SESSION,
+                [links.Registered("contacts/alice", MAX_VERSION, RESET_EPOCH)],
+            )
+        ]
     ),
     "open session, forgetting the row": links.OpenSession(20, CLIENT_ID, False, False),
     "close session": links.CloseSession(CLIENT_ID, SESSION),

@@ -48,6 +48,7 @@ from roskva.wire.links import (
     SessionOpened,
     Superseded,
     WriteRow,
+    WriteRows,
 )
 
 _COUNTER_BITS = 32
@@ -101,6 +102,8 @@ class Rows:
                 self._open(link, message)
             case FromLink(link=link, message=WriteRow() as message):
                 self._write(link, message, now)
+            case FromLink(link=link, message=WriteRows() as message):
+                self._write_all(link, message, now)
             case FromLink(link=link, message=CloseSession() as message):
                 self._close(link, message, now)
             case FromLink(link=link, message=Forget() as message):
@@ -190,23 +193,46 @@ class Rows:
             self._tell(link, answer)
 
     def _write(self, link: Handle, message: WriteRow, now: float) -> None:
+        holder = self._holder(link, message)
+        if holder is None:
+            return
+        creating = not holder.created
+        writes = self._writes(link, message, holder, now)
+        answers: list[FromShard] = [RowWritten(message.request)] if message.request else []
+        id = self._persist(link, answers, writes)
+        if creating:
+            self.creating[id] = message.client
+
+    def _write_all(self, link: Handle, message: WriteRows, now: float) -> None:
+        writes: list[Write] = []
+        for row in message.rows:
+            holder = self._holder(link, row)
+            if holder is not None:
+                writes += self._writes(link, row, holder, now)
+        if writes:
+            self._persist(link, [], writes)
+
+    def _holder(self, link: Handle, message: WriteRow) -> Holder | None:
+        """None: it has to wait, or is refused."""
         if message.client in self.waiting:
             self.waiting[message.client].append((link, message))
-            return
+            return None
         holder = self.holders.get(message.client)
         if holder is None:
             self.waiting[message.client] = [(link, message)]
             self.checking[self._load(message.client)] = message.client
-            return
+            return None
         if message.session < holder.session:
             self._refuse(link, message, Fenced.code)
-            return
+            return None
         if not holder.created and message.application is None:
             self._refuse(link, message, UnknownClient.code)
-            return
+            return None
+        return holder
+
+    def _writes(self, link: Handle, message: WriteRow, holder: Holder, now: float) -> list[Write]:
         writes: list[Write] = []
-        creating = not holder.created
-        if creating:
+        if not holder.created:
             holder.created = True
             seen_at = self._wall(now)
             writes.append(PutClient(message.client, message.session, seen_at, message.application))
@@ -219,10 +245,7 @@ class Rows:
         writes.extend(DropRegistered(message.client, key) for key in message.drop)
         writes.extend(PutRegistered(message.client, message.session, cell) for cell in message.put)
         self.counters["writes"] += 1
-        answers: list[FromShard] = [RowWritten(message.request)] if message.request else []
-        id = self._persist(link, answers, writes)
-        if creating:
-            self.creating[id] = message.client
+        return writes
 
     def _refuse(self, link: Handle, message: WriteRow, code: str) -> None:
         self.counters["fenced" if code == Fenced.code else "unknown"] += 1

@@ -15,9 +15,10 @@ from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
 from roskva.core.session import Phase, Session, Watched
 from roskva.model import Key
-from roskva.wire.links import MAX_LINK_PARTS, OpenSession, Registered, WriteRow
+from roskva.wire.links import MAX_LINK_PARTS, OpenSession, Registered, WriteRow, WriteRows
 
 _FLUSHED_AT_ONCE: Final = 1000
+"""Cells."""
 
 
 class Saving:
@@ -121,30 +122,43 @@ class Saving:
         cells, able = 0, [link for link in self.interests.links if link.up]
         for link in able:
             while link.dirty and cells < _FLUSHED_AT_ONCE:
-                cells += self._flush_part(next(iter(link.dirty)))
+                cells += self._flush_some(link)
         self.flush_at = self.interests.now if any(link.dirty for link in able) else None
 
     def forget(self, session: Session) -> None:
         self.owner(session).dirty.pop(session, None)
 
     def flush_session(self, session: Session) -> None:
-        while self._flush_part(session):
-            pass
-
-    def _flush_part(self, session: Session) -> int:
-        """As much as one message holds; how much that was."""
         link = self.owner(session)
-        if session not in link.dirty:
-            return 0
+        while session in link.dirty:
+            row = self._next_row(link, session, MAX_LINK_PARTS)
+            if row is not None and link.up:
+                self.outbox.emit(SendLink(link.shard, WriteRows([row])))
+
+    def _flush_some(self, link: ShardLink) -> int:
+        """As much as one message holds; how much that was."""
+        rows: list[WriteRow] = []
+        left = MAX_LINK_PARTS
+        while link.dirty and left:
+            row = self._next_row(link, next(iter(link.dirty)), left)
+            left -= 1
+            if row is not None:
+                rows.append(row)
+                left -= len(row.put) - 1
+        if rows:
+            self.outbox.emit(SendLink(link.shard, WriteRows(rows)))
+        return MAX_LINK_PARTS - left
+
+    def _next_row(self, link: ShardLink, session: Session, room: int) -> WriteRow | None:
+        """As many of its acks as there is room for; None if they are in no row."""
         keys = list(session.registered if session.dirty is None else dict.fromkeys(session.dirty))
-        session.dirty = keys[MAX_LINK_PARTS:] or None
+        session.dirty = keys[room:] or None
         if session.dirty is None:
             del link.dirty[session]
-        put = _cells(session, keys[:MAX_LINK_PARTS])
-        if put and link.up and session.created:
-            message = WriteRow(0, session.client, session.number, put)
-            self.outbox.emit(SendLink(link.shard, message))
-        return 1 + len(put)
+        put = _cells(session, keys[:room])
+        if not put or not session.created:
+            return None
+        return WriteRow(0, session.client, session.number, put)
 
     def _next_request(self) -> int:
         self.requests += 1

@@ -68,11 +68,12 @@ from roskva.wire.links import (
     Taken,
     ToShard,
     WriteRow,
+    WriteRows,
 )
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_ROW_MESSAGES: Final = (OpenSession, WriteRow, CloseSession, Forget)
+_ROW_MESSAGES: Final = (OpenSession, WriteRow, WriteRows, CloseSession, Forget)
 _SLICE: Final = 1000
 """Updates applied in one step."""
 _TICK_S: Final = 1.0

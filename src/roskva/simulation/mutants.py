@@ -187,7 +187,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "fencing by last write",
-        ("core.rows:Rows._write", "if message.session < holder.session:", "if False:"),
+        ("core.rows:Rows._holder", "if message.session < holder.session:", "if False:"),
     ),
     _mutant(
         "source suppressed although the previous version was missed",
@@ -223,7 +223,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "row does not learn the number of a session it is older than",
-        ("core.rows:Rows._write", "elif message.session > holder.session:", "elif False:"),
+        ("core.rows:Rows._writes", "elif message.session > holder.session:", "elif False:"),
     ),
     _mutant(
         "acks that were lost are not written again",

@@ -44,7 +44,7 @@ from roskva.simulation.node import Node
 from roskva.simulation.oracle import Violation
 from roskva.store import rows as layout
 from roskva.store.memory import MemoryStore, Snapshot
-from roskva.wire.links import CloseSession, OpenSession, ToShard, WriteRow
+from roskva.wire.links import CloseSession, OpenSession, ToShard, WriteRow, WriteRows
 
 if TYPE_CHECKING:
     from roskva.simulation.world import World
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 FEED = "feed"
 _REOPEN = 1.0
 _SNAPSHOT_EVERY = 15.0
-_ROW_MESSAGES = (OpenSession, WriteRow, CloseSession)
+_ROW_MESSAGES = (OpenSession, WriteRow, WriteRows, CloseSession)
 
 
 class ShardNode(Node):

@@ -77,8 +77,6 @@ class OpenSession(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class WriteRow(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Request 0 asks for no answer: acks are written lazily."""
-
     request: int
     client: ClientId
     session: int
@@ -86,6 +84,12 @@ class WriteRow(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     drop: list[Key] = []
     application: str | None = None
     """Given when the row may have to be created; otherwise a missing row is refused."""
+
+
+class WriteRows(msgspec.Struct, frozen=True, tag=True):
+    """Acks of many clients: written lazily, together, and not answered; their request is 0."""
+
+    rows: Annotated[list[WriteRow], Meta(max_length=MAX_LINK_PARTS)]
 
 
 class CloseSession(msgspec.Struct, frozen=True, tag=True):
@@ -257,6 +261,7 @@ ToShard = (
     | Ping
     | OpenSession
     | WriteRow
+    | WriteRows
     | CloseSession
     | Publish
     | Offer

@@ -10,9 +10,9 @@ from roskva.simulation.exploration.disk import answer_of, carry_out, read_feed
 from roskva.simulation.exploration.machines import Frames, Words
 from roskva.simulation.exploration.servers import AllRows, Matchers
 from roskva.simulation.exploration.state import CLOSE, START, Disk, Link, State
-from roskva.wire.links import CloseSession, OpenSession, WriteRow
+from roskva.wire.links import CloseSession, OpenSession, WriteRow, WriteRows
 
-_ROW_MESSAGES = (OpenSession, WriteRow, CloseSession)
+_ROW_MESSAGES = (OpenSession, WriteRow, WriteRows, CloseSession)
 _BOOT_BITS = 32
 
 
