@@ -135,16 +135,14 @@ class Interests:
         link.heard_at = self.now
         return True
 
-    def learn(self, link: ShardLink, said: Known | Push) -> Watched | None:
-        watched = self.watched.get(said.object)
-        if watched is not None:
-            if watched.known != (said.version, said.epoch):
-                watched.moves()
-            watched.known = (said.version, said.epoch)
-            watched.payload = said.payload
-            watched.changed_in = self.step
-            watched.incarnation = link.incarnation
-        return watched
+    def learn(self, link: ShardLink, watched: Watched, said: Known | Push) -> None:
+        known = (said.version, said.epoch)
+        if watched.known != known:
+            watched.moves()
+        watched.known = known
+        watched.payload = said.payload
+        watched.changed_in = self.step
+        watched.incarnation = link.incarnation
 
     # Links.
 

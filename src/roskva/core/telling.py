@@ -72,7 +72,7 @@ class Telling:
             return
         stood_at = watched.known
         before = stood_at if self.interests.holds(watched) else None
-        self.interests.learn(link, push)
+        self.interests.learn(link, watched, push)
         if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
             self._arrive(watched, stood_at)
             return
@@ -89,7 +89,7 @@ class Telling:
             watched = self.interests.watched.get(said.object)
             if watched is not None:
                 stood_at = watched.known
-                self.interests.learn(link, said)
+                self.interests.learn(link, watched, said)
                 self._arrive(watched, stood_at)
 
     def _arrive(self, watched: Watched, stood_at: Known | None) -> None:

@@ -21,6 +21,7 @@ ends at the last success. The failed updates are then nowhere, whether or not th
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 import msgspec
 
@@ -153,25 +154,31 @@ class Log:
         updates, self._pending = self._pending, []
         base, last = self._next - len(updates), self._next - 1
         frames = self._encode(base, updates, now_us)
-        with self._appending():
+        try:
             active = self._active
             if active is None or not self._fits(active, base):
                 active = self._start_segment(base, now_us)
             active.append(frames, last)
+        except BaseException as error:
+            self._give_up(error)
         self._written = Committed(self._last + 1, base, last, now_us, updates)
 
     def sync(self) -> None:
         """May run on another thread than the steps before and after it."""
         if self._written is not None and self._active is not None:
-            with self._appending():
+            try:
                 self._active.sync()
+            except BaseException as error:
+                self._give_up(error)
 
     def finish(self) -> Committed | None:
         committed, self._written = self._written, None
         if committed is None or self._active is None:
             return None
-        with self._appending():
+        try:
             self._claim.check()
+        except BaseException as error:
+            self._give_up(error)
         try:
             self._active.publish()
         except OSError:
@@ -224,16 +231,12 @@ class Log:
                 self._claim.check()  # a successor clears away what its predecessor was making
                 raise
 
-    @contextmanager
-    def _appending(self) -> Iterator[None]:
-        """If it fails, nobody knows what is on the disk: the segment is left for good."""
-        try:
-            with self._errors("appending to the feed"):
-                yield
-        except BaseException:
-            self._written = None
-            self._abandon()
-            raise
+    def _give_up(self, error: BaseException) -> NoReturn:
+        """Nobody knows what is on the disk: the segment is left for good."""
+        self._written = None
+        self._abandon()
+        with self._errors("appending to the feed"):
+            raise error
 
     def _encode(self, base: int, updates: list[Update], now_us: int) -> bytes:
         return b"".join(

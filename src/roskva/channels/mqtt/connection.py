@@ -133,7 +133,6 @@ class MqttConnection(Delivery, asyncio.Protocol):
                 for id in ids:
                     self._puback(id)
                 return
-        self.mqtt.take_pubacks()  # they came before
         self._decoder.feed(data)
         self._take_packets()
 
@@ -226,6 +225,8 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self._quick = self._phase is Phase.OPEN and not self._held and decoder.idle()
 
     def _take(self, packet: Packet) -> None:
+        if type(packet) is not Publish:  # that one is no matter of the core yet
+            self.mqtt.take_pubacks()  # they came before
         if self._phase is Phase.GREETING:
             if not isinstance(packet, Connect):
                 raise BadPacket(Reason.PROTOCOL_ERROR, "the first packet is not a CONNECT")
