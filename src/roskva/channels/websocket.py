@@ -160,7 +160,9 @@ class WebSocket(asyncio.Protocol, Connection):
                 self._hold()
 
     def broadcast(self, frame: Frame) -> None:
-        if not self._closing:
+        if self._lagging:  # the core has not heard of it when it made the frame
+            self._front.step(Lagging(self, frame.step))
+        elif not self._closing:
             frame.copy(self._encode).to.append(self._transport)
 
     def close(self) -> None:

@@ -19,9 +19,9 @@ LINK_PROTOCOL: Final = "1.0"
 DIGEST_KIND: Final = "sum64-sha256"
 MAX_LINK_FRAME_BYTES: Final = 4 * 1024 * 1024
 MAX_LINK_PARTS: Final = 500
-MAX_PUSHES: Final = 64
-"""In one message: a session that is told all of them has no chance before to say that it lags."""
 """Objects or cells in one message: what either side can handle in one turn of its loop."""
+MAX_PUSHES: Final = 64
+"""In one message: all are told in one step, and who lags is heard only after it."""
 
 
 class Registered(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -1,0 +1,49 @@
+"""A WebSocket whose peer does not read."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from roskva.channels.base import Frame
+from roskva.channels.websocket import WebSocket
+from roskva.core.effects import Drained, Event, Lagging
+from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+def connected() -> tuple[Any, Transport, list[Event]]:
+    events: list[Event] = []
+    sockets: Any = SimpleNamespace(front=SimpleNamespace(step=events.append), max_bytes=1024)
+    conn: Any = WebSocket(sockets, None, SimpleNamespace(connections=set()), None)
+    transport = Transport()
+    conn.connection_made(transport)
+    return conn, transport, events
+
+
+def broadcast(conn: WebSocket, version: int, step: int) -> None:
+    message = ServerMessage(PROTOCOL, notifications=[Notification("app/x", version, 1)])
+    frame = Frame(message, step)
+    conn.broadcast(frame)
+    frame.flush()
+
+
+def test_what_else_is_told_in_the_step_in_which_it_lags_is_left_out_and_caught_up_with() -> None:
+    conn, transport, events = connected()
+    broadcast(conn, 1, step=7)
+    conn.pause_writing()
+    broadcast(conn, 2, step=7)
+    assert len(transport.written) == 1
+    assert events == [Lagging(conn), Lagging(conn, 7)]
+    conn.resume_writing()
+    broadcast(conn, 3, step=9)
+    assert len(transport.written) == 2
+    assert events[2:] == [Drained(conn)]
