@@ -7,7 +7,9 @@ stream, since the client asks for what follows it. NATS and Redis pub/sub acknow
 core is measured once more with one message in flight, and Roskva with it: the next update leaves
 when all have the last one. Roskva is also measured with its own protocol over WebSocket, in which a
 client acknowledges after 50 ms whatever it has received by then, in one message. For latency, 10
-updates leave in a second, whatever comes of them: 10,000 deliveries.
+updates leave in a second, whatever comes of them: 10,000 deliveries. A subscriber has received an
+update when it is in its socket, which the kernel stamps: the clients here share one program, and
+what waits there for its turn does not wait for the server.
 
 Roskva syncs every update to disk before it accepts it, and Redis streams do so, too; a NATS KV
 bucket writes it, and the others keep nothing on disk. Server CPU is that of all its processes, and
