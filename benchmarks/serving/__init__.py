@@ -8,8 +8,9 @@ acknowledge every packet; an update is the version in digits.
 For throughput, the next update leaves when the last has reached half of the subscribers (`load.c`).
 So the server always has something to do, and both do the same work: with many more updates under
 way Roskva would skip those that are overtaken, which is what it is for, and Mosquitto would queue.
-Every update is on Roskva's disk before it is acknowledged; Mosquitto writes nothing. The kernel says
-when an update has reached a client: how long it then waits for the client's program is its affair.
+Every update is on Roskva's disk before it is acknowledged; Mosquitto writes nothing. The kernel
+says when an update has reached a client: how long it then waits for the client's program is not the
+server's affair.
 
 What TLS and keys cost is measured in the long version only.
 """
