@@ -16,7 +16,6 @@ from tests.channels.mqtt_side import (
     in_a_loop,
 )
 
-from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
@@ -67,7 +66,7 @@ async def test_connack_waits_for_the_session(version: int) -> None:
     (connack,) = one.taken()
     assert connack[:1] == b"\x20"
     assert connack[2:4] == b"\0\0"
-    assert one.transport.watermarks == (HIGH_WATER_BYTES, LOW_WATER_BYTES)
+    assert one.transport.watermarks == (0, None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import asyncio
 import secrets
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHandshake
@@ -17,14 +17,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from roskva.channels.addresses import RETRY_AFTER_S, TOO_MANY, Addresses
-from roskva.channels.base import (
-    HIGH_WATER_BYTES,
-    LOW_WATER_BYTES,
-    MAX_UNREAD_BYTES,
-    Connection,
-    Frame,
-    Front,
-)
+from roskva.channels.base import MAX_UNREAD_BYTES, Frame, Front, Stream
 from roskva.channels.bearer import credential_of
 from roskva.channels.deadlines import Deadlines
 from roskva.channels.origins import REFUSED, Origins
@@ -109,7 +102,7 @@ class WebSockets:
                     await asyncio.sleep(0)
 
 
-class WebSocket(asyncio.Protocol, Connection):
+class WebSocket(asyncio.Protocol, Stream):
     channel = "websocket"
     __slots__ = (
         "_address",
@@ -127,7 +120,6 @@ class WebSocket(asyncio.Protocol, Connection):
         "_reader",
         "_server_state",
         "_sockets",
-        "_transport",
     )
 
     def __init__(self, sockets: WebSockets, config: Any, server_state: Any, app_state: Any) -> None:
@@ -155,7 +147,7 @@ class WebSocket(asyncio.Protocol, Connection):
 
     def send(self, message: ServerMessage) -> None:
         if not self._closing:
-            self._transport.write(self._encode(message))
+            self.transport.write(self._encode(message))
             if self._lagging:
                 self._hold()
 
@@ -163,7 +155,7 @@ class WebSocket(asyncio.Protocol, Connection):
         if self._lagging:  # the core has not heard of it when it made the frame
             self._front.step(Lagging(self, frame.step))
         elif not self._closing:
-            frame.copy(self._encode).to.append(self._transport)
+            frame.copy(self._encode).to.append(self)
 
     def close(self) -> None:
         self._hang_up(CORE_CLOSES, "come back later")
@@ -171,8 +163,7 @@ class WebSocket(asyncio.Protocol, Connection):
     # asyncio's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        self._transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self.over(transport)
         self._server_state.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -194,10 +185,11 @@ class WebSocket(asyncio.Protocol, Connection):
         self._lagging = False
         if self._held:
             self._held = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
         self._front.step(Drained(self))
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.left()
         self._closing = True
         self._server_state.connections.discard(self)
         self._sockets.addresses.leave(self._address)
@@ -219,10 +211,10 @@ class WebSocket(asyncio.Protocol, Connection):
             self._answer(handshake, event)
         for part in handshake.data_to_send():
             if part:
-                self._transport.write(part)
+                self.transport.write(part)
         if handshake.handshake_exc is not None:
             self._closing = True
-            self._transport.close()
+            self.transport.close()
         elif handshake.subprotocol is not None:
             self._begin(handshake.subprotocol)
 
@@ -248,13 +240,13 @@ class WebSocket(asyncio.Protocol, Connection):
 
     def _may_come_from(self, headers: Headers) -> bool:
         told = ",".join(headers.get_all("X-Forwarded-Proto"))
-        secure = self._sockets.peers.secure(self._transport, told)
+        secure = self._sockets.peers.secure(self.transport, told)
         origin, host = headers.get("Origin"), headers.get("Host", "")
         return self._sockets.origins.allows(origin, host, secure)
 
     def _may_have_one_more(self, headers: Headers) -> bool:
         forwarded_for = ",".join(headers.get_all("X-Forwarded-For"))
-        self._address = self._sockets.addresses.enter(self._transport, forwarded_for)
+        self._address = self._sockets.addresses.enter(self.transport, forwarded_for)
         return self._address is not None
 
     def _begin(self, subprotocol: str) -> None:
@@ -270,16 +262,16 @@ class WebSocket(asyncio.Protocol, Connection):
     def _received(self, opcode: int, payload: bytes) -> None:
         if self._closing:
             if opcode == Opcode.CLOSE:
-                self._transport.close()
+                self.transport.close()
         elif opcode <= Opcode.BINARY:
             self._message(payload)
         elif opcode == Opcode.PING:
             if not self._lagging:  # one that does not read does not miss it
-                self._transport.write(frame(Opcode.PONG, payload))
+                self.transport.write(frame(Opcode.PONG, payload))
         elif opcode == Opcode.CLOSE:
             self._closing = True
-            self._transport.write(close_frame(_NORMAL, ""))
-            self._transport.close()
+            self.transport.write(close_frame(_NORMAL, ""))
+            self.transport.close()
 
     def _message(self, payload: bytes) -> None:
         try:
@@ -302,7 +294,7 @@ class WebSocket(asyncio.Protocol, Connection):
         if self._identifying:
             raise BadMessage("a second hello before the first was answered")
         credential = hello.credential or self._credential
-        found = self._front.identify(app, credential, certificate_name(self._transport))
+        found = self._front.identify(app, credential, certificate_name(self.transport))
         if isinstance(found, Principal):
             return _registering(found)
         self._identifying = True
@@ -331,20 +323,20 @@ class WebSocket(asyncio.Protocol, Connection):
 
     def _hold(self) -> None:
         """It asks for more than it reads: nothing is read from it until it has."""
-        if not self._held and self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+        if not self._held and self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self._held = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def ping(self) -> None:
         if not self._heard and not self._held:
-            self._transport.abort()
+            self.transport.abort()
         elif not self._closing and not self._lagging:
             self._heard = False
-            self._transport.write(_PING)
+            self.transport.write(_PING)
 
     def _hang_up(self, code: int, reason: str) -> None:
         if self._closing:
             return
         self._closing = True
-        self._transport.write(close_frame(code, reason))
-        asyncio.get_running_loop().call_later(_CLOSING_S, self._transport.close)
+        self.transport.write(close_frame(code, reason))
+        asyncio.get_running_loop().call_later(_CLOSING_S, self.transport.close)

@@ -14,7 +14,7 @@ from roskva.config import LimitsConfig, Setting, settings
 from roskva.feed import log
 from roskva.links import framing
 from roskva.publisher import buffer
-from roskva.server import guarding, http_port, measuring, pressure, rates, registering
+from roskva.server import guarding, http_port, listening, measuring, pressure, rates, registering
 from roskva.server.access import hook, jwt
 from roskva.store import worker
 from roskva.wire import links, messages
@@ -80,7 +80,7 @@ BUFFERS: Final[Sequence[tuple[str, str, object, str]]] = (
     (
         "server",
         "unsent bytes to a client before notifications are left out",
-        base.HIGH_WATER_BYTES,
+        listening.MAX_UNSENT_BYTES,
         "it is told the newest of each object when it has read",
     ),
     (

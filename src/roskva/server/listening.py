@@ -9,7 +9,7 @@ import msgspec
 from roskva.config import Config
 from roskva.errors import BadConfig
 
-_MAX_UNSENT_BYTES: Final = 16 * 1024
+MAX_UNSENT_BYTES: Final = 16 * 1024
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
         # kernel for a slow reader, where what is outdated could not be left out any more.
         with suppress(OSError):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
         listener.bind(address)
     except OSError as error:
         listener.close()

@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from roskva.channels.base import HIGH_WATER_BYTES, LOW_WATER_BYTES
 from roskva.channels.mqtt import codes, encode, greeting, properties
 from roskva.channels.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
 from roskva.channels.mqtt.decode import (
@@ -110,8 +109,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
     # The transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self.over(transport)
         self.mqtt.visit_later(self, self.limits.handshake_timeout_s)
         self._address = self.mqtt.addresses.enter(transport)
         if self.mqtt.front.full or self._address is None:
@@ -148,6 +146,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self.release(FOR_UNREAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.left()
         self.mqtt.take_pubacks()
         self._end()
         self.mqtt.forget(self)

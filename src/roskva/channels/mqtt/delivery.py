@@ -14,11 +14,10 @@ Nearly always a client has nothing in flight when the next notification comes. T
 and all it touches is in one object: with thousands of connections, each object is a cache miss.
 """
 
-from asyncio import Transport
 from collections.abc import Callable, Collection
 from typing import Final
 
-from roskva.channels.base import Connection, Copy, Frame, Front
+from roskva.channels.base import Copy, Frame, Front, Stream
 from roskva.channels.mqtt import encode, fields
 from roskva.channels.mqtt.codes import V3
 from roskva.channels.mqtt.encode import DUP, QOS_1, RETAIN
@@ -104,7 +103,7 @@ def _properties(notification: Notification) -> bytes:
     return fields.varint(len(pair)) + pair
 
 
-class Delivery(Connection):
+class Delivery(Stream):
     """What a connection is to the core as far as notifications go; see also `MqttConnection`.
 
     Nothing goes out before `_begin` and after `_stop`.
@@ -113,10 +112,9 @@ class Delivery(Connection):
     __slots__ = (
         *("_alone", "_awaited", "_congested", "_encode", "_full", "_ids", "_looks_up"),
         *("_max_packet", "_receive_maximum", "_resumed", "_room", "_since", "_told"),
-        *("front", "granted", "transport"),
+        *("front", "granted"),
     )
     front: Front
-    transport: Transport
 
     def __init__(self, encode: Callable[[ServerMessage], list[Notice]]) -> None:
         self._encode = encode
@@ -196,7 +194,7 @@ class Delivery(Connection):
         notice: Notice = frame.copies.get(self._encode) or self._copy(frame)
         if notice.size <= self._room:
             self._alone, self._room = notice, 0
-            notice.to.append(self.transport)
+            notice.to.append(self)
         elif self._max_packet:
             self._broadcast(notice, frame)
 

@@ -1,4 +1,4 @@
-"""A WebSocket whose peer does not read."""
+"""A WebSocket whose peer does not read, or is gone."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +13,11 @@ class Transport:
     def __init__(self) -> None:
         self.written: list[bytes] = []
 
-    def set_write_buffer_limits(self, high: int, low: int) -> None:
+    def set_write_buffer_limits(self, high: int) -> None:
         pass
+
+    def get_extra_info(self, name: str) -> None:
+        return None
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
@@ -22,7 +25,11 @@ class Transport:
 
 def connected() -> tuple[Any, Transport, list[Event]]:
     events: list[Event] = []
-    sockets: Any = SimpleNamespace(front=SimpleNamespace(step=events.append), max_bytes=1024)
+    sockets: Any = SimpleNamespace(
+        front=SimpleNamespace(step=events.append),
+        max_bytes=1024,
+        addresses=SimpleNamespace(leave=lambda address: None),
+    )
     conn: Any = WebSocket(sockets, None, SimpleNamespace(connections=set()), None)
     transport = Transport()
     conn.connection_made(transport)
@@ -47,3 +54,10 @@ def test_what_else_is_told_in_the_step_in_which_it_lags_is_left_out_and_caught_u
     broadcast(conn, 3, step=9)
     assert len(transport.written) == 2
     assert events[2:] == [Drained(conn)]
+
+
+def test_nothing_is_written_to_it_after_its_end() -> None:
+    conn, transport, _ = connected()
+    conn.connection_lost(None)
+    broadcast(conn, 1, step=7)
+    assert transport.written == []
