@@ -136,7 +136,7 @@ def _varied(unit: str, results: list[Result]) -> Rows:
     headings, columns = [unit], []
     for name, its_unit in names:
         mine = {r.at: r for r in results if (r.name, r.unit) == (name, its_unit)}
-        headings.append(f"{name} ({its_unit})")
+        headings.append(f"{name} ({its_unit})" if its_unit else name)
         columns.append({at: _cell(r) for at, r in mine.items()})
         for peer in sorted({peer for r in mine.values() for peer in r.peers}):
             headings.append(peer)
@@ -185,18 +185,23 @@ def _markdown(headings: list[str], rows: list[list[str]]) -> str:
 
 
 _WORDS: Final = {"note", "why", "", "better"}
+_COLUMNS: Final = 12
+"""On a terminal."""
 _COLOURED: Final = {"met": "[green]met[/]", "missed": "[red]missed[/]"}
 
 
 def on_terminal(title: str, results: Sequence[Result]) -> Group:
-    """The same tables, without notes."""
+    """The same tables, without notes; one that is much too wide is turned."""
     shown = []
     for headings, rows in tables(results):
         kept = [i for i, heading in enumerate(headings) if heading != "note"]
+        lines = [[line[i] for i in kept] for line in (headings, *rows)]
+        if len(kept) > _COLUMNS and len(lines) < len(kept):
+            lines = [list(line) for line in zip(*lines, strict=True)]
         table = Table(title=title, title_justify="left", title_style="bold")
-        for i in kept:
-            table.add_column(headings[i], justify="right" if i else "left")
-        for row in rows:
-            table.add_row(*(_COLOURED.get(row[i], row[i]) for i in kept))
+        for i, heading in enumerate(lines[0]):
+            table.add_column(heading, justify="right" if i else "left")
+        for line in lines[1:]:
+            table.add_row(*(_COLOURED.get(cell, cell) for cell in line))
         shown.append(table)
     return Group(*shown)

@@ -94,6 +94,16 @@ def test_the_terminal_shows_every_figure_and_no_notes() -> None:
     assert "of 3" not in shown
 
 
+def test_a_table_that_is_much_too_wide_for_a_terminal_is_turned() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    peers = {f"peer {i}": float(i) for i in range(20)}
+    wide = [msgspec.structs.replace(result, peers=peers) for result in AT]
+    console.print(report.on_terminal("made", wide))
+    lines = console.export_text().splitlines()
+    assert any("updates/s" in line and "1,000" in line and "2,000" in line for line in lines)
+    assert sum("peer" in line for line in lines) == 20
+
+
 @pytest.mark.parametrize("log", [False, True])
 def test_a_plot_is_well_formed_and_inside_its_frame(log: bool) -> None:
     plot = msgspec.structs.replace(PLOT, of=("median", "share"), log_x=log, log_y=log)
