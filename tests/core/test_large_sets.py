@@ -11,6 +11,7 @@ from roskva.core.digest import sum_of
 from roskva.core.effects import Broadcast, Effect, Recheck, Send, SendLink
 from roskva.core.matcher import Matcher
 from roskva.core.registrar import Registrar
+from roskva.core.session import KEPT_AUDIENCE
 from roskva.model import NO_EPOCH, NO_VERSION, object_epoch
 from roskva.wire.links import MAX_LINK_PARTS, Interest, Registered, Versions, WriteRows
 from roskva.wire.messages import ServerDigest
@@ -107,6 +108,43 @@ def test_registering_in_portions_sends_every_registration_once() -> None:
     [cells] = pair.shard.cells.values()
     assert set(cells) == set(keys)
     assert resent(client) <= 1.1 * len(keys)
+
+
+def test_a_large_audience_is_who_is_registered_now() -> None:
+    pair = Pair()
+    crowd = [pair.client() for _ in range(KEPT_AUDIENCE + 2)]
+    late, away, off = pair.client(), crowd[0], crowd[1]
+    for client in crowd:
+        client.register("app/x")
+    pair.run(5)
+
+    reached: list[int] = []
+
+    def note(core: object, effects: list[Effect]) -> None:
+        reached.extend(len(each.conns) for each in effects if isinstance(each, Broadcast))
+
+    pair.on_step = note
+
+    def hears_of(version: int) -> set[ClientSide]:
+        reached.clear()
+        pair.publish("app/x", version)
+        pair.settle()
+        heard = {client for client in (*crowd, late) if client.told("app/x")[-1:] == [version]}
+        assert reached == [len(heard)], "nobody else is written to"
+        return heard
+
+    assert hears_of(1) == {*crowd}
+    late.register("app/x")
+    pair.run(1)
+    assert hears_of(2) == {*crowd, late}
+    off.unregister("app/x")
+    away.reachable = False
+    away.lose_connection()
+    pair.run(1)
+    assert hears_of(3) == {*crowd, late} - {off, away}
+    away.reachable = True
+    pair.run(100)
+    assert hears_of(4) == {*crowd, late} - {off}
 
 
 def size(effect: Effect) -> int:

@@ -152,9 +152,11 @@ class WebSocket(asyncio.Protocol, Stream):
                 self._hold()
 
     def broadcast(self, frame: Frame) -> None:
+        if self._closing:
+            return
         if self._lagging:  # the core has not heard of it when it made the frame
             self._front.step(Lagging(self, frame.step))
-        elif not self._closing:
+        else:
             frame.copy(self._encode).to.append(self)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from roskva.core.freshness import Acked, Due, Known, due
 from roskva.core.sums import Sums
 from roskva.model import NO_VERSION, NOBODY, Key
 
-_KEPT_AUDIENCE: Final = 100
+KEPT_AUDIENCE: Final = 100
 
 
 class Phase(Enum):
@@ -66,7 +66,7 @@ class Watched:
         if self._audience is not None:
             return self._audience
         audience = tuple([session.conn for session in self.sessions])
-        if len(audience) >= _KEPT_AUDIENCE:
+        if len(audience) >= KEPT_AUDIENCE:
             self._audience = audience
         return audience
 
