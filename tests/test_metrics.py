@@ -5,7 +5,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from roskva.cli.metrics_text import page
-from roskva.metrics import BOUNDS, MEASURES, Sample, Times, exposition, of_times
+from roskva.metrics import BOUNDS, MEASURES, Sample, Times, of_times
+from roskva.server.inside.exposition import exposition
 
 ROOT = Path(__file__).parents[1]
 NAMES = {measure.name for measure in MEASURES} | {

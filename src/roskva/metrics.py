@@ -2,29 +2,22 @@
 
 A process counts in plain integers, and in `Times` where a distribution matters; nothing is written
 down per delivery. Only when somebody asks, every process makes `Sample`s of what it has counted,
-and the one that was asked puts them together in the text format of Prometheus. docs/metrics.md is
+and the one that was asked puts them together: see `server/inside/exposition.py`. docs/metrics.md is
 made of this table.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
-from prometheus_client import generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
 
 BOUNDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 """Of the buckets of every histogram, in seconds."""
-_LE: Final = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
+LE: Final = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
 
 
 class Times:
@@ -33,7 +26,7 @@ class Times:
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
-        self.counts = [0] * len(_LE)
+        self.counts = [0] * len(LE)
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
@@ -61,53 +54,11 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 def of_times(name: str, times: Iterable[Times], **labels: str) -> Sample:
     """One distribution of several."""
-    counts, total = [0] * len(_LE), 0.0
+    counts, total = [0] * len(LE), 0.0
     for each in times:
         counts = [a + b for a, b in zip(counts, each.counts, strict=True)]
         total += each.total
     return Sample(name, total, labels, counts)
-
-
-def exposition(told: Mapping[str | None, Iterable[Sample]]) -> bytes:
-    """What every process told, in the text format. None: what belongs to no process."""
-    by_name: dict[str, list[tuple[str | None, Sample]]] = {}
-    for process, samples in told.items():
-        for sample in samples:
-            by_name.setdefault(sample.name, []).append((process, sample))
-    return generate_latest(_Collected(by_name))
-
-
-class _Collected:
-    def __init__(self, by_name: Mapping[str, list[tuple[str | None, Sample]]]) -> None:
-        self._by_name = by_name
-
-    def collect(self) -> Iterator[Metric]:
-        for measure in MEASURES:
-            if measure.name in self._by_name:
-                yield _family(measure, self._by_name[measure.name])
-
-
-def _family(measure: Measure, samples: list[tuple[str | None, Sample]]) -> Metric:
-    names = [*(("process",) if measure.by_process else ()), *measure.labels]
-    if measure.kind == "histogram":
-        histogram = HistogramMetricFamily(measure.name, measure.help, labels=names)
-        for process, sample in samples:
-            buckets, count = [], 0
-            for le, n in zip(_LE, sample.counts, strict=True):
-                count += n
-                buckets.append((le, float(count)))
-            histogram.add_metric(_values(measure, process, sample), buckets, sample.value)
-        return histogram
-    kind = CounterMetricFamily if measure.kind == "counter" else GaugeMetricFamily
-    family: CounterMetricFamily | GaugeMetricFamily = kind(measure.name, measure.help, labels=names)
-    for process, sample in samples:
-        family.add_metric(_values(measure, process, sample), sample.value)
-    return family
-
-
-def _values(measure: Measure, process: str | None, sample: Sample) -> list[str]:
-    own = [process or ""] if measure.by_process else []
-    return [*own, *(sample.labels.get(label, "") for label in measure.labels)]
 
 
 def _counter(name: str, help: str, *labels: str) -> Measure:

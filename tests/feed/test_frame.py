@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 from tests.feed.scenes import LINEAGE, updates
 
-from roskva.feed.base import rows_of, updates_of
+from roskva.feed.arrow import rows_of
+from roskva.feed.base import updates_of
 from roskva.feed.frame import MAGIC, Frame, encode, frame_at, next_frame, rows_in
 from roskva.model import MAX_PAYLOAD_BYTES, Update
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from tests.feed.scenes import LINEAGE, updates
 from tests.fuzzing.target import Target
 
-from roskva.feed.base import rows_of, updates_of
+from roskva.feed.arrow import rows_of
+from roskva.feed.base import updates_of
 from roskva.feed.frame import encode, next_frame, rows_in
 from roskva.feed.recovery import recover
 from roskva.feed.segment import End, Header, Segment, encode_end, encode_header, ends_in, headers_in

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roskva.core.coalesce import coalesce
-from roskva.feed.base import rows_of, updates_of
+from roskva.feed.arrow import rows_of
+from roskva.feed.base import updates_of
 from roskva.model import Update
 from roskva.pipeline.transforms import PLACED, coalesced
 

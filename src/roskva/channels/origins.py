@@ -7,14 +7,16 @@ that are no browsers say no origin, and are none of this.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import msgspec
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from roskva.config import is_loopback
 from roskva.errors import Unauthorised
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 REFUSED: Final = "pages of this origin may not use this node: name it in allowed_origins"
 _ALL: Final = "*"
@@ -47,10 +49,10 @@ def _host(origin: str) -> str:
         return ""
 
 
-def with_origins(app: ASGIApp, origins: Origins) -> ASGIApp:
+def with_origins(app: "ASGIApp", origins: Origins) -> "ASGIApp":
     """The app, for whoever may use it, and with the headers that browsers want to see."""
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def guarded(scope: "Scope", receive: "Receive", send: "Send") -> None:
         headers = dict(scope["headers"])
         given = headers.get(b"origin")
         if given is None:
@@ -72,8 +74,8 @@ def _for(origin: bytes) -> list[tuple[bytes, bytes]]:
     return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 
 
-def _adding(headers: list[tuple[bytes, bytes]], send: Send) -> Send:
-    async def sending(message: Message) -> None:
+def _adding(headers: list[tuple[bytes, bytes]], send: "Send") -> "Send":
+    async def sending(message: "Message") -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message["headers"], *headers]
         await send(message)
@@ -81,13 +83,15 @@ def _adding(headers: list[tuple[bytes, bytes]], send: Send) -> Send:
     return sending
 
 
-async def _refuse(send: Send) -> None:
+async def _refuse(send: "Send") -> None:
     failure = {"code": Unauthorised.code, "text": REFUSED, "retriable": False}
     body = msgspec.json.encode({"error": failure})
     await _answer(send, 403, [(b"content-type", b"application/json")], body)
 
 
-async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+async def _answer(
+    send: "Send", status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
     await send({"type": "http.response.body", "body": body, "more_body": False})

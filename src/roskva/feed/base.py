@@ -31,30 +31,18 @@ over.
 """
 
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
-import pyarrow as pa
-from msgspec.structs import astuple
 
 from roskva.errors import Unavailable
 from roskva.model import Update
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 START: Final = 0
 """The offset of a marker that has seen nothing; the first update has offset 1."""
-
-SCHEMA: Final = pa.schema(
-    [
-        pa.field("object", pa.string(), nullable=False),
-        pa.field("version", pa.int64(), nullable=False),
-        pa.field("source", pa.string()),
-        pa.field("payload", pa.binary()),
-        pa.field("published_at", pa.int64(), nullable=False),
-        pa.field("reset", pa.bool_(), nullable=False),
-    ]
-)
-"""One row is one `Update`, field by field."""
-_ROW: Final = pa.struct(list(SCHEMA))
 
 
 class Locked(Unavailable):
@@ -76,7 +64,7 @@ class Batch(msgspec.Struct, frozen=True):
     last: int
     appended_at: int
     """Wall-clock microseconds; of the newest row, once small batches were put together."""
-    rows: pa.RecordBatch
+    rows: "pa.RecordBatch"
 
     def updates(self) -> list[Update]:
         return updates_of(self.rows)
@@ -150,10 +138,5 @@ class FeedWriter(Protocol):
     def markers(self) -> dict[str, Marker]: ...
 
 
-def rows_of(updates: Sequence[Update]) -> pa.RecordBatch:
-    rows = pa.array([astuple(update) for update in updates], _ROW)
-    return pa.RecordBatch.from_struct_array(rows)
-
-
-def updates_of(rows: pa.RecordBatch) -> list[Update]:
+def updates_of(rows: "pa.RecordBatch") -> list[Update]:
     return list(map(Update, *(column.to_pylist() for column in rows.columns)))

@@ -19,12 +19,13 @@ a payload that contains the image of a frame could pass for one after a well-pla
 
 import re
 import struct
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 from google_crc32c import value as crc32c
 
-from roskva.feed.base import SCHEMA
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAGIC = b"RKf1"
 _HEADER = struct.Struct("<4sIIIQIIQq")
@@ -46,7 +47,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     body_crc: int
 
 
-def encode(lineage: int, first: int, appended_at: int, rows: pa.RecordBatch) -> bytes:
+def encode(lineage: int, first: int, appended_at: int, rows: "pa.RecordBatch") -> bytes:
     body = rows.serialize().to_pybytes()
     checked = _AFTER_CRC.pack(
         len(body), crc32c(body), lineage, rows.num_rows, 0, first, appended_at
@@ -54,7 +55,7 @@ def encode(lineage: int, first: int, appended_at: int, rows: pa.RecordBatch) -> 
     return b"".join((MAGIC, crc32c(checked).to_bytes(4, "little"), checked, body))
 
 
-def frame_at(view: pa.Buffer, position: int, lineage: int) -> Frame | None:
+def frame_at(view: "pa.Buffer", position: int, lineage: int) -> Frame | None:
     """The frame that starts here, if its header is sound and all of it lies within the view."""
     if position + _HEADER.size > view.size:
         return None
@@ -70,7 +71,7 @@ def frame_at(view: pa.Buffer, position: int, lineage: int) -> Frame | None:
     return Frame(position, end, first, first + count - 1, appended_at, body_crc)
 
 
-def next_frame(view: pa.Buffer, position: int, lineage: int, wanted: int) -> Frame | None:
+def next_frame(view: "pa.Buffer", position: int, lineage: int, wanted: int) -> Frame | None:
     """The first sound frame from here on that reaches `wanted`, whatever damage is before it."""
     while True:
         frame = frame_at(view, position, lineage)
@@ -84,15 +85,17 @@ def next_frame(view: pa.Buffer, position: int, lineage: int, wanted: int) -> Fra
             position = frame.end
 
 
-def rows_in(view: pa.Buffer, frame: Frame) -> pa.RecordBatch | None:
+def rows_in(view: "pa.Buffer", frame: Frame) -> "pa.RecordBatch | None":
     """Its rows, mapped and not copied; None if the body is damaged."""
+    from roskva.feed.arrow import decoded
+
     body = view.slice(frame.position + _HEADER.size, frame.end - frame.position - _HEADER.size)
     if crc32c(body) != frame.body_crc:
         return None
-    return pa.ipc.read_record_batch(body, SCHEMA)
+    return decoded(body)
 
 
-def _next_magic(view: pa.Buffer, position: int) -> int:
+def _next_magic(view: "pa.Buffer", position: int) -> int:
     """In place: publishers may fill their payloads with it, and a copy for each would never end."""
     for found in _MAGICS.finditer(view, position + _ALIGNMENT):
         if found.start() % _ALIGNMENT == 0:

@@ -28,7 +28,7 @@ import msgspec
 from roskva.disk import Disk, storage_errors
 from roskva.errors import BadInput, Damaged, Overloaded
 from roskva.feed.active import ActiveSegment, start_segment
-from roskva.feed.base import START, Committed, Marker, rows_of
+from roskva.feed.base import START, Committed, Marker
 from roskva.feed.claim import Claim, take_claim
 from roskva.feed.frame import encode
 from roskva.feed.reader import LogReader, meta_from_segments
@@ -106,6 +106,8 @@ class Log:
 
         `takeover` pushes aside a writer that is alive; without it that is an error, `Locked`.
         """
+        import roskva.feed.arrow  # noqa: F401  # now, and not while the first publisher waits
+
         with storage_errors(f"opening the feed in {directory}"):
             disk.make_directory(directory)
             disk.make_directory(f"{directory}/{MARKERS}")
@@ -239,6 +241,8 @@ class Log:
             raise error
 
     def _encode(self, base: int, updates: list[Update], now_us: int) -> bytes:
+        from roskva.feed.arrow import rows_of
+
         return b"".join(
             encode(self._lineage, base + i, now_us, rows_of(updates[i : i + ROWS_PER_FRAME]))
             for i in range(0, len(updates), ROWS_PER_FRAME)

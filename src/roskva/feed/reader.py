@@ -10,9 +10,9 @@ shortened, and never changed below their end word.
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
 from roskva.disk import Disk, storage_errors
 from roskva.errors import BadInput, Damaged
@@ -32,13 +32,16 @@ from roskva.feed.segment import (
     parse_name,
 )
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 class View(msgspec.Struct, frozen=True):
     """A segment as it was when it was mapped; the content ends where the durable frames do."""
 
     segment: Segment
     last: int
-    content: pa.Buffer
+    content: "pa.Buffer"
 
 
 class LogReader:
@@ -127,7 +130,7 @@ class LogReader:
         return self._batch(wanted, base, frame, rows, max_rows)
 
     def _batch(
-        self, wanted: int, base: int, frame: Frame, rows: pa.RecordBatch, max_rows: int
+        self, wanted: int, base: int, frame: Frame, rows: "pa.RecordBatch", max_rows: int
     ) -> Batch:
         last = min(frame.last, base + max_rows - 1)
         if last - base < frame.last - frame.first:
@@ -176,6 +179,8 @@ class LogReader:
 
 
 def map_segment(disk: Disk, segment: Segment) -> View:
+    import pyarrow as pa
+
     content = pa.py_buffer(disk.map(segment.path))
     if segment.last is not None:
         return View(segment, segment.last, content)
@@ -207,6 +212,6 @@ def meta_from_segments(disk: Disk, directory: str) -> Meta | None:
     return None
 
 
-def _end_of(content: pa.Buffer, segment: Segment) -> End:
+def _end_of(content: "pa.Buffer", segment: Segment) -> End:
     end = end_in(content.slice(0, min(FRAMES_AT, content.size)).to_pybytes())
     return end or End(segment.first - 1, FRAMES_AT)

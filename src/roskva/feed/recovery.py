@@ -13,14 +13,17 @@ Nothing is cut from the file. The next segment's header says where the history b
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
 from roskva.disk import Disk
 from roskva.feed.base import START
 from roskva.feed.frame import frame_at, rows_in
 from roskva.feed.segment import FRAMES_AT, RESERVED, End, Segment, end_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -37,6 +40,8 @@ class Recovered(msgspec.Struct, frozen=True):
 def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) -> Recovered:
     """`marked`: offsets that were there, even if they are not now: a reader has seen them and set
     its marker, or this is a copy that must skip what its original may have held."""
+    import pyarrow as pa
+
     content = pa.py_buffer(disk.map(newest.path))
     end = end_in(content.slice(0, min(FRAMES_AT, content.size)).to_pybytes())
     end = end or End(newest.first - 1, FRAMES_AT)
@@ -54,7 +59,7 @@ def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) ->
     )
 
 
-def _sound_tail(content: pa.Buffer, end: End, lineage: int) -> End:
+def _sound_tail(content: "pa.Buffer", end: End, lineage: int) -> End:
     last, position = end.last, end.position
     while True:
         frame = frame_at(content, position, lineage)
@@ -63,7 +68,7 @@ def _sound_tail(content: pa.Buffer, end: End, lineage: int) -> End:
         last, position = frame.last, frame.end
 
 
-def _write_again(disk: Disk, path: str, content: pa.Buffer, start: int, stop: int) -> None:
+def _write_again(disk: Disk, path: str, content: "pa.Buffer", start: int, stop: int) -> None:
     file = disk.open(path)
     try:
         file.write_at(content.slice(start, stop - start).to_pybytes(), start)

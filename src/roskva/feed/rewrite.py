@@ -8,15 +8,18 @@ old one mapped goes on reading it. A segment with damage is left as it is: its b
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
 from roskva.disk import Disk, File
 from roskva.errors import Damaged
 from roskva.feed.frame import encode, next_frame, rows_in
 from roskva.feed.reader import map_segment
 from roskva.feed.segment import FRAMES_AT, End, Segment, encode_end, encode_header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS_PER_FRAME = 4096
 _FRAMES_PER_SLICE = 200  # about a millisecond: commits wait behind a slice
@@ -63,7 +66,7 @@ class _Output:
         self._waiting_rows = 0
         self._appended_at = 0
 
-    def add(self, appended_at: int, rows: pa.RecordBatch) -> None:
+    def add(self, appended_at: int, rows: "pa.RecordBatch") -> None:
         if self._waiting_rows + rows.num_rows > ROWS_PER_FRAME:
             self._flush()
         self._waiting.append(rows)
@@ -80,7 +83,9 @@ class _Output:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        rows = _joined(self._waiting)
+        from roskva.feed.arrow import joined
+
+        rows = joined(self._waiting)
         frame = encode(self._lineage, self._next, self._appended_at, rows)
         self._file.write_at(frame, self._position)
         self._position += len(frame)
@@ -91,7 +96,7 @@ class _Output:
             self._synced = self._position
 
 
-def _batches(disk: Disk, segment: Segment, lineage: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(disk: Disk, segment: Segment, lineage: int) -> "Iterator[tuple[int, pa.RecordBatch]]":
     view = map_segment(disk, segment)
     position, wanted = FRAMES_AT, segment.first
     while wanted <= view.last:
@@ -101,9 +106,3 @@ def _batches(disk: Disk, segment: Segment, lineage: int) -> Iterator[tuple[int, 
             raise Damaged(f"{segment.path}: offset {wanted} cannot be read")
         yield frame.appended_at, rows
         position, wanted = frame.end, frame.last + 1
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -10,7 +10,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roskva.feed.base import SCHEMA, Marker, updates_of
+from roskva.feed.arrow import SCHEMA
+from roskva.feed.base import Marker, updates_of
 from roskva.pipeline.matchers import Entry, Matchers, Range
 
 _PLACE: Final = ("shard", "lineage", "first", "last")

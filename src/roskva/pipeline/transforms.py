@@ -4,7 +4,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roskva.core.coalesce import coalesce
-from roskva.feed.base import SCHEMA, rows_of, updates_of
+from roskva.feed.arrow import SCHEMA, rows_of
+from roskva.feed.base import updates_of
 
 OFFSET = pa.field("offset", pa.int64(), nullable=False)
 PLACED = pa.schema([OFFSET, *SCHEMA])

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roskva.channels.addresses import Addresses
 from roskva.channels.admin import AdminDoor
-from roskva.channels.admin_api import Inside
 from roskva.channels.base import Front
-from roskva.channels.http import admin_app, http_app
 from roskva.channels.http_head import Entrance
+from roskva.channels.late import LateApp
 from roskva.channels.mqtt import MqttLimits, mqtt_factory
 from roskva.channels.origins import Origins, with_origins
 from roskva.channels.peers import Peers
@@ -20,11 +19,16 @@ from roskva.server.listening import Listeners
 from roskva.server.reload import Reloads
 from roskva.server.tls import Certificates
 
+if TYPE_CHECKING:
+    from litestar import Litestar
+
+    from roskva.channels.admin_api import Inside
+
 _PING_S: Final = 30.0
 
 
 class Doors:
-    def __init__(self, front: Front, inside: Inside, config: Config, reloads: Reloads) -> None:
+    def __init__(self, front: Front, inside: "Inside", config: Config, reloads: Reloads) -> None:
         limits, first_try = config.limits, open_to_this_machine(config)
         context = None
         if config.tls.enabled:
@@ -43,14 +47,20 @@ class Doors:
         )
         self._admin_doors = AdminDoor(config, open=first_try), AdminDoor(config, open=True)
         reloads.add("the admin key", self._take_admin_key)
-        beside_clients, apart = (
-            make(front, inside, door, limits.max_body_bytes)
-            for make, door in zip((http_app, admin_app), self._admin_doors, strict=True)
-        )
-        self._http = HttpPort(
-            with_origins(beside_clients, origins), self._sockets.connection, entrance, self._tls
-        )
-        self._admin = HttpPort(with_origins(apart, origins), None, entrance, self._tls)
+
+        def beside_clients() -> "Litestar":
+            from roskva.channels.http import http_app
+
+            return http_app(front, inside, self._admin_doors[0], limits.max_body_bytes)
+
+        def apart() -> "Litestar":
+            from roskva.channels.http import admin_app
+
+            return admin_app(front, inside, self._admin_doors[1], limits.max_body_bytes)
+
+        http, admin = (with_origins(LateApp(make), origins) for make in (beside_clients, apart))
+        self._http = HttpPort(http, self._sockets.connection, entrance, self._tls)
+        self._admin = HttpPort(admin, None, entrance, self._tls)
         self._mqtt = mqtt_factory(
             front,
             addresses,

@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-
 from roskva.config import Config, TlsConfig
 from roskva.errors import BadConfig
 
@@ -88,6 +86,8 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
 
 
 def expires_at(config: TlsConfig) -> datetime:
+    from cryptography import x509
+
     assert config.certificate is not None
     try:
         return x509.load_pem_x509_certificate(_read(config.certificate)).not_valid_after_utc

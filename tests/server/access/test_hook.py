@@ -150,9 +150,10 @@ def test_a_hook_outlives_a_reload_that_does_not_concern_it(tmp_path: Path) -> No
     issuer = issuer_at(tmp_path)
     rules = app(issuer, hook="https://backend")
     found = Access(Config(apps={"contacts": rules}))
-    [before] = found._hooks.values()
+    assert found._keyed is not None
+    [before] = found._keyed._hooks.values()
     found.reload(Config(apps={"contacts": rules, "other": app()}))
-    assert list(found._hooks.values()) == [before]
+    assert list(found._keyed._hooks.values()) == [before]
     found.reload(Config(apps={"contacts": app(issuer)}))
-    assert found._hooks == {}
+    assert found._keyed._hooks == {}
     assert found.authority.may_register(ALICE, [X]) is ALLOWED

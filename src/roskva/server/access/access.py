@@ -1,48 +1,30 @@
-"""The authority of this process, as the settings have it now, and what it needs to stay so.
-
-Keys that were fetched, and what hooks have allowed, outlive a reload of the settings that does not
-concern them.
-"""
+"""The authority of this process, as the settings have it now, and what it needs to stay so."""
 
 import asyncio
-from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import httpx
-
-from roskva.config import AppConfig, Config, has_keys
-from roskva.config.access import key_digest
-from roskva.core.standing import Standing
+from roskva.config import Config, has_keys
 from roskva.core.token import TokenKeys
-from roskva.model import PROBE_APPS
-from roskva.server.access.authority import AppRules, KeyedAuthority
 from roskva.server.access.base import AllowAll, Authority
-from roskva.server.access.hook import Hook, HookSettings
-from roskva.server.access.jwks import Jwks
-from roskva.server.access.jwt import JwtVerifier
-from roskva.server.access.patterns import NamePatterns
-from roskva.server.access.prober import ProberKeys, accepted_keys
-from roskva.server.access.publish_keys import PublishKeys
+
+if TYPE_CHECKING:
+    from roskva.server.access.keyed import Keyed
 
 _LOOK_S: Final = 1.0
 """How often it is seen whether keys are due to be fetched again."""
-_OF_PROBER: Final = AppRules(register=NamePatterns(("**",)), publish=NamePatterns(("**",)))
 
 
 class Access:
     def __init__(self, config: Config, tokens: TokenKeys | None = None) -> None:
         """`BadConfig` if a file that the settings name is not good. `tokens`: the keys under which
         this node seals tokens; without them there is no prober."""
-        self._http = httpx.AsyncClient(follow_redirects=False)
-        self._jwks: dict[str, Jwks] = {}
-        self._hooks: dict[HookSettings, Hook] = {}
+        self._keyed: Keyed | None = None
         self.authority: Authority = self._built(config, tokens)
 
     def reload(self, config: Config, tokens: TokenKeys | None = None) -> Authority:
         """`BadConfig` leaves everything as it was."""
-        for jwks in self._jwks.values():
-            if not jwks.remote:
-                jwks.read_again()
+        if self._keyed is not None:
+            self._keyed.read_again()
         self.authority = self._built(config, tokens)
         return self.authority
 
@@ -50,74 +32,21 @@ class Access:
         """Until cancelled: keep fetched keys fresh."""
         try:
             while True:
-                for jwks in list(self._jwks.values()):
-                    if jwks.due():
-                        await jwks.ask()
+                if self._keyed is not None:
+                    await self._keyed.fetch_what_is_due()
                 await asyncio.sleep(_LOOK_S)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        await self._http.aclose()
+        if self._keyed is not None:
+            await self._keyed.close()
 
     def _built(self, config: Config, tokens: TokenKeys | None) -> Authority:
         if not has_keys(config):
             return AllowAll()
-        jwks = {app.jwks: self._jwks_at(app.jwks) for app in config.apps.values() if app.jwks}
-        hooks = {
-            settings: self._hooks.get(settings) or Hook(settings, self._http)
-            for name, app in config.apps.items()
-            if (settings := hook_settings(name, app)) is not None
-        }
-        apps = {name: _rules(name, app, jwks, hooks) for name, app in config.apps.items()}
-        verifiers = [rules.verifier for rules in apps.values() if rules.verifier is not None]
-        for found in jwks.values():
-            found.on_change([v.forget for v in verifiers if v.jwks is found])
-        self._jwks, self._hooks = jwks, hooks
-        keys = PublishKeys(
-            (name, key_digest(reference))
-            for name, app in config.apps.items()
-            for reference in app.publish_keys
-        )
-        guarded = frozenset(name for name, app in config.apps.items() if app.authorise_at_notify)
-        prober = ProberKeys(() if tokens is None else accepted_keys(config.probe, tokens))
-        apps |= dict.fromkeys(PROBE_APPS, _OF_PROBER)
-        return KeyedAuthority(apps, keys, prober, standing_of(config, keys), guarded)
+        if self._keyed is None:
+            from roskva.server.access.keyed import Keyed
 
-    def _jwks_at(self, place: str) -> Jwks:
-        return self._jwks.get(place) or Jwks(place, self._http)
-
-
-def _rules(
-    name: str, app: AppConfig, jwks: dict[str, Jwks], hooks: dict[HookSettings, Hook]
-) -> AppRules:
-    verifier = None
-    if app.jwks is not None:
-        verifier = JwtVerifier(name, app.audience or name, app.issuer, jwks[app.jwks])
-    settings = hook_settings(name, app)
-    hook = None if settings is None else hooks[settings]
-    return AppRules(verifier, NamePatterns(app.register), NamePatterns(app.publish), hook)
-
-
-def hook_settings(name: str, app: AppConfig) -> HookSettings | None:
-    if app.hook is None:
-        return None
-    return HookSettings(name, app.hook, app.hook_timeout_ms / 1000, app.hook_cache_seconds)
-
-
-def standing_of(config: Config, keys: PublishKeys) -> Standing:
-    return Standing(
-        keyed=True,
-        apps={n: _seconds(app.generation) for n, app in config.apps.items() if app.jwks}
-        | dict.fromkeys(PROBE_APPS, 0),
-        principals={
-            name: {principal: _seconds(moment) for principal, moment in app.revoked.items()}
-            for name, app in config.apps.items()
-            if app.revoked
-        },
-        keys=keys.names(),
-    )
-
-
-def _seconds(moment: datetime | None) -> int:
-    return 0 if moment is None else int(moment.timestamp())
+            self._keyed = Keyed()
+        return self._keyed.authority(config, tokens)

@@ -17,7 +17,7 @@ import msgspec
 from roskva import __version__
 from roskva.config import Config, open_to_this_machine
 from roskva.links.asking import ask
-from roskva.metrics import Sample, exposition
+from roskva.metrics import Sample
 from roskva.model import Key
 from roskva.server.inside import pipeline
 from roskva.server.inside.answering import Answers
@@ -76,6 +76,8 @@ class Inside:
         )
 
     async def metrics(self) -> bytes:
+        from roskva.server.inside.exposition import exposition
+
         processes = self._processes.all
         told = await asyncio.gather(
             *(self._processes.ask(process, Ask("metrics"), dict) for process in processes)
