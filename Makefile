@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Tests, benchmarks and the demo start hundreds of processes: what was compiled once is kept, even if
+# the environment says otherwise.
+export PYTHONDONTWRITEBYTECODE :=
 # Many tests wait for processes that start or for timers that run out, so two cores serve three
 # workers; and whoever is done first takes over from the others.
 WORKERS := --dist worksteal -n
