@@ -4,6 +4,7 @@ import time
 from contextlib import suppress
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -305,6 +306,22 @@ def test_other_protocols_are_told_apart(name: str, level: int) -> None:
     with pytest.raises(UnsupportedVersion) as caught:
         decode(side.packet(0x10, body))
     assert caught.value.level == (level if name == "MQTT" else 0)
+
+
+def _outcome(data: bytes) -> Publish | Reason:
+    try:
+        (packet,) = decode(data)
+    except BadPacket as bad:
+        return bad.reason
+    assert isinstance(packet, Publish)
+    return msgspec.structs.replace(packet, dup=False)
+
+
+@given(body=st.binary(max_size=12) | st.binary(max_size=8).map(lambda rest: b"\0\3a/b" + rest))
+def test_the_short_way_for_a_publish_is_only_shorter(body: bytes) -> None:
+    """With the bit that says it may be a duplicate, it goes the long way."""
+    short, long = (bytes([first, len(body)]) + body for first in (0x32, 0x3A))
+    assert _outcome(short) == _outcome(long)
 
 
 def test_a_packet_that_comes_byte_by_byte_costs_no_more_than_its_bytes() -> None:

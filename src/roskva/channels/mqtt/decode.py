@@ -4,11 +4,12 @@ A packet's length is checked as soon as its first bytes are there, so no more th
 permitted size is ever held; what it holds is checked before it is handed on.
 """
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from roskva.channels.mqtt import properties
+from roskva.channels.mqtt import fields, properties
 from roskva.channels.mqtt.codes import (
     CONNECT,
     DISCONNECT,
@@ -35,6 +36,9 @@ _FLAGS: Final = {
     PINGREQ: 0,
     DISCONNECT: 0,
 }
+
+_PLAIN_PUBLISH: Final = PUBLISH << 4 | 1 << 1
+_SHORTEST_PUBLISH: Final = 5
 
 
 class Will(msgspec.Struct, frozen=True):
@@ -159,6 +163,10 @@ class Decoder:
         body = bytes(self._data[start:end])
         if end == len(self._data):
             self._data, self._at = b"", 0
+        if first == _PLAIN_PUBLISH and self.version == V3:
+            packet = _plain_publish(body)
+            if packet is not None:
+                return packet
         return self._packet(first >> 4, first & 0x0F, body)
 
     def _header(self) -> tuple[int, int] | None:
@@ -312,6 +320,28 @@ def pubacks(data: bytes) -> list[int] | None:
     if odd or data[::4].count(PUBACK << 4) != count or data[1::4].count(2) != count:
         return None
     return [high << 8 | low for high, low in zip(data[2::4], data[3::4], strict=True)]
+
+
+def _plain_publish(body: bytes) -> Publish | None:
+    """Of QoS 1 and without properties, if nothing is wrong with it: the second busiest."""
+    if len(body) < _SHORTEST_PUBLISH:
+        return None
+    end = 2 + (body[0] << 8 | body[1])
+    id = int.from_bytes(body[end : end + 2])
+    topic = _known_topic(body[2:end])
+    if not topic or not id or end + 2 > len(body):
+        return None
+    return Publish(topic, body[end + 2 :], 1, id)
+
+
+@lru_cache(maxsize=4096)
+def _known_topic(name: bytes) -> str | None:
+    """None if it is no name. One and the same string for a topic each time: whoever looks it up
+    later need not hash it again."""
+    try:
+        return _topic_name(Reader(fields.binary(name)))
+    except BadPacket:
+        return None
 
 
 def _topic_name(reader: Reader) -> str:

@@ -85,6 +85,8 @@ def u32(value: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
+    if value <= 0x7F:
+        return bytes((value,))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -94,7 +96,8 @@ def varint(value: int) -> bytes:
 
 
 def string(text: str) -> bytes:
-    return binary(text.encode())
+    data = text.encode()
+    return len(data).to_bytes(2) + data
 
 
 def binary(data: bytes) -> bytes:
