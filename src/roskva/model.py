@@ -45,7 +45,8 @@ PROBE_SLOW_APP: Final = "roskva-probe-slow"
 PROBE_APPS: Final = frozenset((PROBE_APP, PROBE_SLOW_APP))
 """Kept for the prober of a node: nobody else gets at their objects where there are keys."""
 
-_OF_PROBER: Final = tuple(f"{app}/" for app in sorted(PROBE_APPS))
+OF_PROBER: Final = tuple(f"{app}/" for app in sorted(PROBE_APPS))
+"""How the keys of their objects begin."""
 
 Key = str
 """`app/name`; made by `ObjectId.key` or checked by `parse_key`."""
@@ -97,7 +98,7 @@ def is_key(text: str) -> bool:
 
 def is_probe(key: Key) -> bool:
     """Whether an object is one of the prober's."""
-    return key.startswith(_OF_PROBER)
+    return key.startswith(OF_PROBER)
 
 
 def shard_of(identity: Key | bytes, shards: int) -> int:

@@ -66,9 +66,11 @@ class Acking:
             if session.keep:
                 soil(session, key)
         if fresh:
-            watched.max_acked = max(watched.max_acked, version)
-        watched.acked(settled)
-        self.counters["acks"] += fresh
+            if version > watched.max_acked:
+                watched.max_acked = version
+            self.counters["acks"] += fresh
+        if settled:
+            watched.acked(settled)
 
     def ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
         acked = session.registered.get(key)

@@ -55,7 +55,7 @@ from roskva.core.effects import (
     Tick,
 )
 from roskva.core.objects import Object, Unflushed
-from roskva.model import NO_VERSION, Key, Update, is_probe, object_epoch, shard_epoch
+from roskva.model import NO_VERSION, OF_PROBER, Key, Update, object_epoch, shard_epoch
 from roskva.wire.links import (
     DIGEST_KIND,
     LINK_PROTOCOL,
@@ -247,9 +247,11 @@ class Matcher:
     def _count(self, batch: Apply, newer: list[int], in_order: bool) -> None:
         """What came early is counted then, and not when it comes again in its order."""
         early, applied = self.ahead, self.applied
-        came = [(o, u) for o, u in batch.updates if o > applied and o not in early]
+        came = batch.updates
+        if early or not came or came[0][0] <= applied:
+            came = [(o, u) for o, u in came if o > applied and o not in early]
         counted = [offset for offset in newer if offset not in early] if early else newer
-        probes = {offset for offset, update in came if is_probe(update.object)}
+        probes = {offset for offset, update in came if update.object.startswith(OF_PROBER)}
         probe_applied = sum(offset in probes for offset in counted) if probes else 0
         counters = self.counters
         counters["applied"] += len(counted) - probe_applied
@@ -265,10 +267,11 @@ class Matcher:
     def _tell(self, changed: dict[Key, Object], in_order: bool) -> None:
         pushes: dict[Handle, list[Push]] = {}
         resets: dict[Handle, list[Known]] = {}
+        counters = self.counters
         for key, entry in changed.items():
             if entry.load:
                 continue
-            self.counters["probe_pushes" if is_probe(key) else "pushes"] += 1
+            counters["probe_pushes" if key.startswith(OF_PROBER) else "pushes"] += 1
             if entry.update is None:
                 for link in entry.links:
                     resets.setdefault(link, []).append(self._known(key, entry))

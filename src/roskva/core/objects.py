@@ -25,7 +25,7 @@ class Object:
         return self.update.version if self.update else NO_VERSION
 
     def merge(self, update: Update, epoch: int) -> bool:
-        current = self.version()
+        current = NO_VERSION if self.update is None else self.update.version
         if update.version <= current:
             return False
         self.previous = current

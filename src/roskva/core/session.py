@@ -77,7 +77,7 @@ class Watched:
         self.sums.superseded += self.outstanding
         self.outstanding = 0
 
-    def told_all(self, count: int, but: "set[Session]") -> None:
+    def told_all(self, count: int, but: "set[Session] | None") -> None:
         """So many, right after it moved."""
         self.sums.first += count
         self.outstanding = count

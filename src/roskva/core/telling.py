@@ -79,9 +79,13 @@ class Telling:
         without = self._authors(watched, push) if push.source else ()
         if watched.sessions:
             self.counters["broadcasts"] += 1
-            self._count(watched, without, moved=stood_at != watched.known)
+            if self.slow or without or stood_at == watched.known:
+                self._count(watched, without, moved=stood_at != watched.known)
+                conns = self._audience(watched, without)
+            else:
+                watched.told_all(len(watched.sessions), None)
+                conns = watched.audience()
             message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
-            conns = self._audience(watched, without)
             self.outbox.emit(Broadcast(message, conns, watched.changed_in))
 
     def learn(self, link: ShardLink, known: list[Said]) -> None:
@@ -99,8 +103,6 @@ class Telling:
 
     def _audience(self, watched: Watched, without: Collection[Session]) -> Sequence[Handle]:
         """All but these, and but those that lag."""
-        if not self.slow and not without:
-            return watched.audience()
         return [
             session.conn
             for session in watched.sessions

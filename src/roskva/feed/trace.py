@@ -46,6 +46,8 @@ class Trace:
         self._acked: dict[tuple[Key, int], None] = {}
         """Those that somebody has acked."""
         self.since_published = {stage: Times() for stage in STAGES[1:]}
+        self.chosen: dict[Key, int] | None = None
+        """While updates just committed are handed on: which of them are wanted."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         retention = Retention(max_bytes=_MAX_BYTES)
         self._log = Log.open(
@@ -57,6 +59,8 @@ class Trace:
         )
 
     def wants(self, key: Key, version: int) -> bool:
+        if self.chosen is not None:
+            return self.chosen.get(key) == version
         hash = zlib.crc32(key.encode(), version & 0xFFFFFFFF)
         return hash % self._one_in == 0 or is_probe(key)
 

@@ -41,11 +41,16 @@ class TracedShard(Shard):
     trace: Trace
 
     def _committed(self, committed: Committed) -> None:
-        now_us = wall_clock_us()
-        for update in self._wanted(committed.updates):
-            self.trace.note("published", update.object, update.version, update.published_at)
-            self.trace.note("appended", update.object, update.version, now_us)
-        super()._committed(committed)
+        now_us, trace = wall_clock_us(), self.trace
+        chosen = {update.object: update.version for update in self._wanted(committed.updates)}
+        for update in self._wanted(committed.updates) if chosen else ():
+            trace.note("published", update.object, update.version, update.published_at)
+            trace.note("appended", update.object, update.version, now_us)
+        trace.chosen = chosen
+        try:
+            super()._committed(committed)
+        finally:
+            trace.chosen = None
 
     def offered(self, link: Link, offer: Offer) -> None:
         for update in self._wanted(update for _, update in offer.updates):
@@ -54,7 +59,7 @@ class TracedShard(Shard):
 
     def _carry_out(self, effect: Effect, machine: Stepper) -> None:
         # Before it is sent on: to a registrar in this process it is a call.
-        if type(effect) is SendLink and type(effect.message) is Pushes:
+        if type(effect) is SendLink and type(effect.message) is Pushes and self.trace.chosen != {}:
             for push in effect.message.pushes:
                 if self.trace.wants(push.object, push.version):
                     self.trace.note("matched", push.object, push.version, wall_clock_us())
@@ -93,7 +98,7 @@ class TracedFront(NodeFront):
         super().received(conn, principal, message)
 
     def from_link(self, shard: int, message: FromShard) -> None:
-        if type(message) is Pushes:
+        if type(message) is Pushes and self.trace.chosen != {}:
             for push in message.pushes:
                 if self.trace.wants(push.object, push.version):
                     self.trace.was_published(push.object, push.version, push.published_at)
@@ -101,6 +106,8 @@ class TracedFront(NodeFront):
 
     def _carry_out(self, effect: Effect) -> None:
         super()._carry_out(effect)
+        if self.trace.chosen == {}:
+            return
         if type(effect) is Broadcast or type(effect) is Send:
             for told in effect.message.notifications:
                 if told.version is not None and self.trace.wants(told.object, told.version):
