@@ -1,6 +1,7 @@
 """What clients publish: updates for the node, answered in order and when they are durable."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +12,17 @@ from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
 from roskva.errors import LimitExceeded, RoskvaError, StorageUnavailable, Unauthorised
-from roskva.model import NO_VERSION, Update
+from roskva.model import NO_VERSION, Principal, Update
 from roskva.wire.messages import Failure
 
 both_versions = pytest.mark.parametrize("version", [V3, V5])
+
+
+class BrokenFront(RecordingFront):
+    async def publish(
+        self, principal: Principal, updates: Sequence[Update]
+    ) -> list[int | RoskvaError]:
+        raise OSError("out of order")
 
 
 def opened(version: int, assigned: bool = False, **limits: Any) -> Side:
@@ -151,6 +159,19 @@ async def test_on_3_what_may_succeed_later_is_not_acked_but_comes_back() -> None
     await one.mqtt.close()
     assert one.taken() == []
     assert one.transport.closed
+
+
+@in_a_loop
+async def test_what_fails_for_no_known_reason_is_not_acked_either(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = Side(V3, BrokenFront())
+    one.open()
+    one.receive(side.publish(V3, X, b"1", 1, 5))
+    await one.mqtt.close()
+    assert one.taken() == []
+    assert one.transport.closed
+    assert "publishing failed" in caplog.text
 
 
 @in_a_loop

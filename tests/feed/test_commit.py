@@ -78,7 +78,7 @@ def test_whoever_waits_while_the_disk_is_busy_shares_the_next_sync(disk: Watched
     async def scene(feed: GroupCommit) -> None:
         before = disk.steps
         disk.may_sync.clear()
-        waiting = [asyncio.create_task(feed.publish(updates(n))) for n in range(1, 101)]
+        waiting = [asyncio.ensure_future(feed.publish(updates(n))) for n in range(1, 101)]
         await asyncio.sleep(0)
         disk.may_sync.set()
         await asyncio.gather(*waiting)
@@ -101,7 +101,7 @@ def test_the_event_loop_never_touches_the_disk(disk: WatchedDisk) -> None:
 def test_nobody_is_answered_before_the_sync(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
         disk.may_sync.clear()
-        publish = asyncio.create_task(feed.publish(updates(1)))
+        publish = asyncio.ensure_future(feed.publish(updates(1)))
         done, _ = await asyncio.wait([publish], timeout=0.05)
         assert not done
         disk.may_sync.set()
@@ -139,8 +139,8 @@ def test_a_failed_sync_is_told_to_its_group_and_to_nobody_else(disk: WatchedDisk
 def test_a_publisher_that_gave_up_does_not_disturb_the_others(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
         disk.may_sync.clear()
-        impatient = asyncio.create_task(feed.publish(updates(1)))
-        patient = asyncio.create_task(feed.publish(updates(2)))
+        impatient = asyncio.ensure_future(feed.publish(updates(1)))
+        patient = asyncio.ensure_future(feed.publish(updates(2)))
         await asyncio.sleep(0)
         impatient.cancel()
         disk.may_sync.set()
@@ -163,7 +163,7 @@ def test_publishers_learn_that_another_writer_took_over(disk: WatchedDisk) -> No
 def test_too_many_waiting_updates_are_refused(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
         disk.may_sync.clear()
-        waiting = asyncio.create_task(feed.publish([update(1)] * MAX_GROUP_ROWS))
+        waiting = asyncio.ensure_future(feed.publish([update(1)] * MAX_GROUP_ROWS))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
             await feed.publish(updates(2))
@@ -176,7 +176,7 @@ def test_too_many_waiting_updates_are_refused(disk: WatchedDisk) -> None:
 
 def test_closing_commits_what_was_published_and_refuses_the_rest(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
-        waiting = [asyncio.create_task(feed.publish(updates(n))) for n in range(1, 11)]
+        waiting = [asyncio.ensure_future(feed.publish(updates(n))) for n in range(1, 11)]
         await asyncio.sleep(0)
         await feed.close()
         assert await asyncio.gather(*waiting) == list(range(1, 11))
@@ -225,6 +225,25 @@ def test_a_feed_that_fails_does_not_fail_the_others_of_its_round(disk: WatchedDi
         assert isinstance(error, Fenced)
 
     play_two(disk, scene)
+
+
+def test_publishers_of_one_feed_are_answered_whatever_another_does_with_its_group(
+    disk: WatchedDisk,
+) -> None:
+    def fail(committed: Committed) -> None:
+        raise RuntimeError("this one does not know what to do with it")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        committer = Committer()
+        one = GroupCommit(open_log(disk, "one"), committer, on_commit=fail)
+        other = GroupCommit(open_log(disk, "other"), committer)
+        offsets = await asyncio.gather(one.publish(updates(1)), other.publish(updates(2)))
+        assert list(offsets) == [1, 1]
+        await one.close()
+        await other.close()
+
+    asyncio.run(main())
 
 
 def test_the_thread_ends_with_its_last_feed(disk: WatchedDisk) -> None:

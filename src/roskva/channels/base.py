@@ -18,7 +18,7 @@ A channel's duties, in order:
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Final, Protocol, cast
 
 from roskva.core.effects import Event
@@ -158,9 +158,9 @@ class Front(Protocol):
         """Whether versions of this app's objects are assigned here, or chosen by publishers."""
         ...
 
-    async def publish(
+    def publish(
         self, principal: Principal, updates: Sequence[Update]
-    ) -> list[int | RoskvaError]:
+    ) -> Awaitable[list[int | RoskvaError]]:
         """For each update the version under which it is durable, or why it is not.
 
         An update without a version (NO_VERSION) asks for one to be assigned.

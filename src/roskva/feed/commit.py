@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
@@ -111,7 +111,7 @@ class GroupCommit:
         self._closed: asyncio.Future[None] | None = None
         committer.enter(self)
 
-    async def publish(self, updates: Sequence[Update]) -> int:
+    def publish(self, updates: Sequence[Update]) -> "asyncio.Future[int]":
         """The offset of the first of them, once they are durable."""
         if self._closed is not None:
             raise Unavailable("the feed is closed")
@@ -120,7 +120,7 @@ class GroupCommit:
         self._waiting_rows += len(updates)
         answer: asyncio.Future[int] = self._loop.create_future()
         self._committer.put(_Publish(self, updates, answer))
-        return await answer
+        return answer
 
     async def set_marker(self, name: str, marker: Marker) -> None:
         if self._closed is not None:
@@ -256,7 +256,8 @@ class Committer:
         for feed, group in waiting.items():
             group.attempt(group.finish)
             feed.times.observe(time.perf_counter() - began)
-            self._on_loop(feed.answer, group)
+        # Once for all: the loop would wake at the first, and the two take the lock from each other.
+        self._on_loop(_answer, list(waiting.values()))
 
     def _have_helpers(self, count: int) -> None:
         while len(self._helpers) < min(count, _HELPERS):
@@ -301,6 +302,12 @@ class Committer:
     def _on_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is gone, and with it everyone who waits
             self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _answer(groups: list[_Group]) -> None:
+    with ExitStack() as each:  # whatever happens to another
+        for group in reversed(groups):
+            each.callback(group.feed.answer, group)
 
 
 def _incomplete(waiting: _Round) -> bool:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from roskva.channels.base import Connection, Frame
@@ -171,35 +172,29 @@ class NodeFront:
     def assigns_versions(self, app: str) -> bool:
         return self._config.app(app).versions == "assigned"
 
-    async def publish(
+    def publish(
         self, principal: Principal, updates: Sequence[Update]
-    ) -> list[int | RoskvaError]:
+    ) -> "asyncio.Future[list[int | RoskvaError]]":
+        """Nothing here is a task of its own: it is the way of every update."""
         if self.pressure.shedding:
             self.counters["shed_publishes"] += len(updates)
             raise Overloaded("this node has too much to do: try again later")
         admitted = self._within_rate(principal, self._admission.admit_all(principal, list(updates)))
         by_shard: dict[int, list[int]] = {}
+        shards = len(self.ports)
         for i, update in enumerate(admitted):
             if isinstance(update, Update):
-                by_shard.setdefault(self._shard_of(update.object), []).append(i)
-        outcome: list[int | RoskvaError] = [
-            NO_VERSION if isinstance(update, Update) else update for update in admitted
-        ]
-
-        async def publish(shard: int, places: list[int]) -> None:
+                by_shard.setdefault(shard_of(update.object, shards), []).append(i)
+        published = _Published(admitted, len(by_shard))
+        for shard, places in by_shard.items():
             part = [update for i in places if isinstance(update := admitted[i], Update)]
             try:
-                versions: Sequence[int | RoskvaError] = await self.ports[shard].publish(part)
+                asked = asyncio.ensure_future(self.ports[shard].publish(part))
             except RoskvaError as error:
-                versions = [error] * len(places)
-            for i, version in zip(places, versions, strict=True):
-                outcome[i] = version
-
-        if len(by_shard) == 1:
-            await publish(*next(iter(by_shard.items())))
-        else:
-            await asyncio.gather(*(publish(*part) for part in by_shard.items()))
-        return outcome
+                published.refused(places, error)
+            else:
+                asked.add_done_callback(partial(published.answered, places))
+        return published.outcome
 
     def _within_rate(
         self, principal: Principal, admitted: list[Update | RoskvaError]
@@ -326,6 +321,39 @@ def traffic_of(session: Session) -> str:
         return "probe"
     app = named or next(iter(session.registered), "").partition("/")[0]
     return "probe" if app in PROBE_APPS else "users"
+
+
+class _Published:
+    """What becomes of the updates of one request, as its shards answer."""
+
+    __slots__ = ("_left", "_so_far", "outcome")
+
+    def __init__(self, admitted: list[Update | RoskvaError], shards: int) -> None:
+        self.outcome: asyncio.Future[list[int | RoskvaError]]
+        self.outcome = asyncio.get_running_loop().create_future()
+        self._so_far = [NO_VERSION if isinstance(one, Update) else one for one in admitted]
+        self._left = shards
+        if not shards:
+            self.outcome.set_result(self._so_far)
+
+    def answered(self, places: list[int], answer: "asyncio.Future[list[int]]") -> None:
+        error = Unavailable("stopping") if answer.cancelled() else answer.exception()
+        if isinstance(error, RoskvaError):
+            self.refused(places, error)
+        elif error is None:
+            self._settle(places, answer.result())
+        elif not self.outcome.done():
+            self.outcome.set_exception(error)
+
+    def refused(self, places: list[int], error: RoskvaError) -> None:
+        self._settle(places, [error] * len(places))
+
+    def _settle(self, places: list[int], outcomes: Sequence[int | RoskvaError]) -> None:
+        for i, outcome in zip(places, outcomes, strict=True):
+            self._so_far[i] = outcome
+        self._left -= 1
+        if not self._left and not self.outcome.done():
+            self.outcome.set_result(self._so_far)
 
 
 class _OneReader(Connection):

@@ -7,7 +7,7 @@ again does no harm.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final, Protocol
 
 from roskva.errors import BadMessage, RoskvaError, Unavailable, error_of
@@ -49,7 +49,7 @@ class Port(Protocol):
 
     def drop(self) -> None: ...
 
-    async def publish(self, updates: Sequence[Update]) -> list[int]: ...
+    def publish(self, updates: Sequence[Update]) -> Awaitable[list[int]]: ...
 
 
 class LocalPort:
@@ -79,8 +79,8 @@ class LocalPort:
             self._shard.lost(id)
             self._registrar.link_down(self._shard.number)
 
-    async def publish(self, updates: Sequence[Update]) -> list[int]:
-        return await self._shard.publish(updates)
+    def publish(self, updates: Sequence[Update]) -> Awaitable[list[int]]:
+        return self._shard.publish(updates)
 
 
 class _LocalLink:

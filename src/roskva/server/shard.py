@@ -208,19 +208,25 @@ class Shard:
 
     # Publishing.
 
-    async def publish(self, updates: Sequence[Update]) -> list[int]:
+    def publish(self, updates: Sequence[Update]) -> "asyncio.Future[list[int]]":
         """The versions of these updates, once they are durable."""
-        wanting = sum(update.version == NO_VERSION for update in updates)
-        if wanting:
-            versions = iter(await self.assigning.take(wanting))
-            updates = [
-                msgspec.structs.replace(update, version=next(versions))
-                if update.version == NO_VERSION
-                else update
-                for update in updates
-            ]
-        await self._feed.publish(updates)
-        return [update.version for update in updates]
+        versions = [update.version for update in updates]
+        if NO_VERSION in versions:
+            return self._loop.create_task(self._publish_assigned(updates, versions))
+        published: asyncio.Future[list[int]] = self._loop.create_future()
+        durable = self._feed.publish(updates)
+        durable.add_done_callback(lambda _: _settle(published, versions, durable.exception()))
+        return published
+
+    async def _publish_assigned(self, updates: Sequence[Update], versions: list[int]) -> list[int]:
+        assigned = iter(await self.assigning.take(versions.count(NO_VERSION)))
+        updates = [
+            msgspec.structs.replace(update, version=next(assigned))
+            if update.version == NO_VERSION
+            else update
+            for update in updates
+        ]
+        return await self.publish(updates)
 
     def _committed(self, committed: Committed) -> None:
         """The fast path. What an app does not want on it is left out, as a gap that is closed from
@@ -403,6 +409,17 @@ class Shard:
             _log.warning("shard %d: %s", self.number, error)
         else:
             self._marked = durable
+
+
+def _settle(
+    published: "asyncio.Future[list[int]]", versions: list[int], error: BaseException | None
+) -> None:
+    if published.done():  # whoever waited for it has given up
+        return
+    if error is None:
+        published.set_result(versions)
+    else:
+        published.set_exception(error)
 
 
 def _open(data: DataDirectory, number: int, feed: FeedConfig) -> _Opened:

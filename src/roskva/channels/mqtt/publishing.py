@@ -8,9 +8,12 @@ Of QoS 2 the handshake is kept on a connection: an id that was received is not p
 it is released. Across connections it is QoS 1.
 """
 
+import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from roskva.channels.base import Front
@@ -26,6 +29,7 @@ from roskva.errors import (
     RoskvaError,
     TooLarge,
     Unauthorised,
+    Unavailable,
 )
 from roskva.model import MAX_VERSION, NO_VERSION, Update, parse_key
 
@@ -75,25 +79,37 @@ def update_of(packet: Publish | Will, front: Front) -> Update:
 
 
 class Received:
-    """A PUBLISH to be answered: with an update, or with what is wrong with it."""
+    """A PUBLISH to be answered, once its outcome is known: a version, or what is wrong with it."""
 
-    __slots__ = ("id", "qos", "what")
+    __slots__ = ("id", "outcome", "qos", "update")
 
-    def __init__(self, qos: int, id: int, what: Update | RoskvaError) -> None:
+    def __init__(self, qos: int, id: int) -> None:
         self.qos = qos
         self.id = id
-        self.what = what
+        self.update: Update | None = None
+        self.outcome: int | RoskvaError | None = None
+
+
+async def _wait_for(answered: "asyncio.Future[None]") -> None:
+    await answered
 
 
 class Publishing:
-    __slots__ = ("_conn", "_in_flight", "_logged", "_running", "_unanswered")
+    __slots__ = (
+        *("_all_answered", "_arrived", "_conn", "_in_flight", "_logged", "_publishing"),
+        "_unanswered",
+    )
 
     def __init__(self, conn: "MqttConnection") -> None:
         self._conn = conn
         self._unanswered: deque[Received] = deque()
         self._in_flight: dict[int, bool] = {}
         """Ids the client may not use anew; whether a PUBREC was sent under them."""
-        self._running = False
+        self._arrived: list[Received] = []
+        """While others are being published."""
+        self._publishing = False
+        self._all_answered: asyncio.Future[None] | None = None
+        """Whoever closes the channel waits for it; None: they are."""
         self._logged = False
 
     def receive(self, packet: Publish) -> None:
@@ -122,58 +138,87 @@ class Publishing:
         self._conn.answer(encode.pubcomp(self._conn.version, packet.id, reason))
 
     def _add(self, qos: int, id: int, packet: Publish | Will) -> None:
-        conn = self._conn
-        try:
-            what: Update | RoskvaError = update_of(packet, conn.front)
-        except RoskvaError as error:
-            what = error
-        self._unanswered.append(Received(qos, id, what))
+        conn, received = self._conn, Received(qos, id)
+        if self._all_answered is None:
+            self._all_answered = asyncio.get_running_loop().create_future()
+            conn.mqtt.run(_wait_for(self._all_answered))
+        self._unanswered.append(received)
         if len(self._unanswered) >= conn.limits.receive_maximum:
             conn.hold(FOR_PUBLISHES)
-        if not self._running:
-            self._running = True
-            conn.mqtt.run(self._run())
-
-    async def _run(self) -> None:
+        if not self._arrived and not self._publishing:
+            asyncio.get_running_loop().call_soon(self._publish)
+        self._arrived.append(received)
         try:
-            while self._unanswered:
-                batch = list(self._unanswered)
-                results = await self._publish([r.what for r in batch])
-                for _ in batch:
-                    self._unanswered.popleft()
-                self._answer(batch, results)
-                if len(self._unanswered) < self._conn.limits.receive_maximum:
-                    self._conn.release(FOR_PUBLISHES)
-        finally:
-            self._running = False
+            received.update = update_of(packet, conn.front)
+        except RoskvaError as error:
+            received.outcome = error
 
-    async def _publish(self, what: list[Update | RoskvaError]) -> list[int | RoskvaError]:
-        updates = [update for update in what if isinstance(update, Update)]
-        results: list[int | RoskvaError] = []
-        if updates:
-            try:
-                results = await self._conn.front.publish(self._conn.principal, updates)
-            except RoskvaError as error:
-                results = [error] * len(updates)
-        in_order = iter(results)
-        return [next(in_order) if isinstance(one, Update) else one for one in what]
+    def _publish(self) -> None:
+        """What has arrived."""
+        arrived, self._arrived = self._arrived, []
+        batch = [received for received in arrived if received.update is not None]
+        updates = [received.update for received in batch if received.update is not None]
+        if not updates:
+            self._answer()
+            return
+        self._publishing = True
+        front, principal = self._conn.front, self._conn.principal
+        try:
+            published = asyncio.ensure_future(front.publish(principal, updates))
+        except RoskvaError as error:
+            self._settle(batch, [error] * len(batch))
+        else:
+            published.add_done_callback(partial(self._published, batch))
 
-    def _answer(self, batch: list[Received], results: list[int | RoskvaError]) -> None:
-        """In one piece: a system call for each would cost more than all the rest."""
-        conn, packets, come_back = self._conn, list[bytes](), False
-        for received, result in zip(batch, results, strict=True):
-            if isinstance(result, RoskvaError):
-                self._count(result)
-                if conn.version != V5 and received.qos and result.retriable:
-                    come_back = True
-                    break
-            if received.qos:
-                packets.append(self._packet(received, result))
+    def _published(
+        self, batch: list[Received], published: "asyncio.Future[list[int | RoskvaError]]"
+    ) -> None:
+        error = None if published.cancelled() else published.exception()
+        if error is None and not published.cancelled():
+            self._settle(batch, published.result())
+            return
+        if not isinstance(error, RoskvaError):
+            log.error("publishing failed", exc_info=error)
+            error = Unavailable("try again later")
+        self._settle(batch, [error] * len(batch))
+
+    def _settle(self, batch: list[Received], outcomes: Sequence[int | RoskvaError]) -> None:
+        for received, outcome in zip(batch, outcomes, strict=True):
+            received.outcome = outcome
+        self._answer()
+        self._publishing = False
+        if self._arrived:
+            self._publish()
+
+    def _answer(self) -> None:
+        """Up to the first that is still open. In one piece: a system call for each would cost more
+        than all the rest."""
+        conn, unanswered, in_flight = self._conn, self._unanswered, self._in_flight
+        version, packets, come_back = conn.version, list[bytes](), False
+        while unanswered and (outcome := unanswered[0].outcome) is not None:
+            received = unanswered.popleft()
+            if come_back:
+                continue
+            if isinstance(outcome, RoskvaError):
+                self._count(outcome)
+                come_back = version != V5 and received.qos > 0 and outcome.retriable
+            elif received.qos == 1:
+                in_flight.pop(received.id, None)
+                packets.append(encode.puback(version, received.id))
+                continue
+            if received.qos and not come_back:
+                packets.append(self._packet(received, outcome))
         if packets:
             conn.answer(*packets)
         if come_back:
             # It cannot be said, but must not be taken for done: the client comes back with it.
             conn.hang_up(Reason.SERVER_UNAVAILABLE)
+        if not unanswered and self._all_answered is not None:
+            if not self._all_answered.done():
+                self._all_answered.set_result(None)
+            self._all_answered = None
+        if len(unanswered) < conn.limits.receive_maximum:
+            conn.release(FOR_PUBLISHES)
 
     def _packet(self, received: Received, result: int | RoskvaError) -> bytes:
         conn, id = self._conn, received.id
