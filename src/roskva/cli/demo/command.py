@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import tempfile
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def demo() -> None:
     """See Roskva at work: a node in a temporary directory, published to, and killed in parts."""
     console = Console(highlight=False)
     logging.getLogger("roskva").setLevel(logging.ERROR)  # the demo itself says what goes wrong
+    # Spark works for seconds here: what its JVM would compile thoroughly never pays.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     with tempfile.TemporaryDirectory(prefix="roskva-demo-") as directory:
         try:
             held = asyncio.run(_run(console, Path(directory)))

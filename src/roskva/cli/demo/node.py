@@ -17,6 +17,7 @@ from roskva.links.running import Process, Running, running
 from roskva.model import shard_of
 
 PATIENCE_S: Final = 60.0
+_HELD_S: Final = 2.0
 _FLAGS: Final = ("--registrars", "2", "--matchers", "2", "--shards", "4")
 
 
@@ -93,16 +94,28 @@ class DemoNode:
                 await asyncio.sleep(0.1)
 
     async def keep_down(self, pid: int, seconds: float) -> int:
-        """Kill it, and whoever is started in its place; returns how often."""
-        others = self._children() - {pid}
-        killed: set[int] = set()
+        """Kill it, and whoever is started in its place; returns how often.
+
+        These are stopped at once and killed a little later: the more often a process ends, the
+        longer its supervisor waits before it starts another, and the last one is let go.
+        """
+        spared = self._children() - {pid}
+        os.kill(pid, signal.SIGKILL)
+        killed, stopped = {pid}, dict[int, float]()
         up_at = time.monotonic() + seconds
-        while time.monotonic() < up_at:
-            for child in self._children() - others - killed:
-                with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-                killed.add(child)
-            await asyncio.sleep(0.02)
+        try:
+            while (now := time.monotonic()) < up_at:
+                for child in self._children() - spared - killed - stopped.keys():
+                    _signal(child, signal.SIGSTOP)
+                    stopped[child] = now
+                for child in [c for c, since in stopped.items() if now - since > _HELD_S]:
+                    _signal(child, signal.SIGKILL)
+                    killed.add(child)
+                    del stopped[child]
+                await asyncio.sleep(0.02)
+        finally:
+            for child in stopped:
+                _signal(child, signal.SIGCONT)
         return len(killed)
 
     def _children(self) -> set[int]:
@@ -132,6 +145,11 @@ class DemoNode:
         with suppress(ProcessLookupError):
             self._process.terminate()
         await self._process.wait()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _words(file: Path) -> list[str]:

@@ -119,7 +119,7 @@ class _Story:
             await self._shelf.until_it_knows(dict.fromkeys(self._shelf.items, 5))
             began = time.monotonic()
             self._say(
-                f"\n[red]✗ kill −9[/] of the second one, and again whenever it is started, for "
+                f"\n[red]✗ kill −9[/] of the second one, and of whoever takes its place, for "
                 f"{_DOWN_S:.0f} seconds: its updates on disk wait, and so does its backend."
             )
             times = await self._node.keep_down(pid, _DOWN_S)

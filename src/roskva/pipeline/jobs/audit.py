@@ -107,12 +107,14 @@ def audit(
     """`out` is given all registrations that are not fresh, `per_object` what `by_object` counts."""
     with look.state() as state:
         compared = comparison(spark, state)
-        online = _clients(spark, look.online())
-        if not online.isEmpty():
+        online = look.online()
+        if online:
             compared = compared.persist()
         counted = by_object(compared).persist()
-        suspects = suspects_of(compared, online).persist()
-        again, repaired = _look_again(spark, look, suspects, grace_s, repair)
+        again, repaired = None, 0
+        if online:
+            suspects = suspects_of(compared, _clients(spark, online)).persist()
+            again, repaired = _look_again(spark, look, suspects, grace_s, repair)
         if out is not None:
             out(not_fresh(compared, again))
         if per_object is not None:
@@ -208,16 +210,16 @@ def worst(by_object: DataFrame, count: int) -> DataFrame:
     )
 
 
-def not_fresh(compared: DataFrame, again: DataFrame) -> DataFrame:
+def not_fresh(compared: DataFrame, again: DataFrame | None) -> DataFrame:
     """With clients as text, for people and files."""
-    later = again.select("client", "object", F.col("state").alias("later"))
-    return (
-        compared.join(later, ["client", "object"], "left")
-        .withColumn("state", F.coalesce("later", "state"))
-        .filter(F.col("state") != FRESH)
-        .withColumn("client", F.lower(F.hex("client")))
-        .drop("later")
-    )
+    if again is not None:
+        later = again.select("client", "object", F.col("state").alias("later"))
+        compared = (
+            compared.join(later, ["client", "object"], "left")
+            .withColumn("state", F.coalesce("later", "state"))
+            .drop("later")
+        )
+    return compared.filter(F.col("state") != FRESH).withColumn("client", F.lower(F.hex("client")))
 
 
 def shard_of(column: str, count: int) -> Column:
@@ -231,10 +233,11 @@ def _clients(spark: SparkSession, clients: list[bytes]) -> DataFrame:
 
 def _look_again(
     spark: SparkSession, look: Look, suspects: DataFrame, grace_s: float, repair: bool
-) -> tuple[DataFrame, int]:
-    """The suspects after a while, and how many were stale until they were repaired."""
+) -> tuple[DataFrame | None, int]:
+    """The suspects after a while, if there are any, and how many were stale until they were
+    repaired."""
     if suspects.isEmpty():
-        return suspects, 0
+        return None, 0
     again = _after(spark, look, suspects, grace_s)
     stale = again.filter(F.col("state") == STALE)
     if not repair or stale.isEmpty():
@@ -255,7 +258,8 @@ def _after(spark: SparkSession, look: Look, suspects: DataFrame, grace_s: float)
         return found
 
 
-def _report(by_object: DataFrame, again: DataFrame, repaired: int) -> Audit:
+def _report(by_object: DataFrame, again: DataFrame | None, repaired: int) -> Audit:
+    """Every question is a job of Spark, which takes a while however little there is to count."""
     totals = {
         row.state: row
         for row in by_object.groupBy("state")
@@ -263,16 +267,19 @@ def _report(by_object: DataFrame, again: DataFrame, repaired: int) -> Audit:
         .collect()
     }
     states = {state: int(totals[state].total) if state in totals else 0 for state in STATES}
-    for row in again.groupBy("state").agg(F.count("*").alias("total")).collect():
-        states[PENDING] -= row.total
-        states[row.state] += row.total
-    stale = again.filter(F.col("state") == STALE).limit(_SHOWN).collect()
+    stale = []
+    if again is not None:
+        for row in again.groupBy("state").agg(F.count("*").alias("total")).collect():
+            states[PENDING] -= row.total
+            states[row.state] += row.total
+        stale = again.filter(F.col("state") == STALE).limit(_SHOWN).collect()
+    is_due = PENDING in totals
     return Audit(
         sum(states.values()),
         by_object.select("object").distinct().count(),
         states,
-        totals[PENDING].since if PENDING in totals else None,
-        [Worst(*row) for row in worst(by_object, _SHOWN).collect()],
+        totals[PENDING].since if is_due else None,
+        [Worst(*row) for row in worst(by_object, _SHOWN).collect()] if is_due else [],
         [(row.object, row.client.hex()) for row in stale],
         repaired,
     )
