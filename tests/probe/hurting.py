@@ -16,7 +16,7 @@ PATIENCE_S: Final = 2.0
 NOTICE_S: Final = 3 * (EVERY_S + PATIENCE_S)
 """A round that was under way, and one that sees it all; and as much again for a busy machine."""
 SETTLED_S: Final = 60.0
-_LIFE_S: Final = 0.4
+_HELD_S: Final = 0.4
 GENEROUS: Final = Path(__file__).with_name("generous.toml")
 """Far more than it takes, so that a busy machine does not count as hurt."""
 SETTINGS: Final = f"[probe]\nevery_seconds = {EVERY_S}\n{GENEROUS.read_text()}"
@@ -67,14 +67,19 @@ class Probed(Node):
             return bool(found)
 
         found: list[dict[str, Any]] = []
-        await_that(hurt, SETTLED_S, lambda: str(self.report))
+        try:
+            await_that(hurt, SETTLED_S, lambda: str(self.report))
+        finally:
+            for pid in self.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
         took_s = time.monotonic() - began
         assert took_s < NOTICE_S, f"noticed only after {took_s:.1f} s"
         return found[0]
 
     def keeps_dying(self, spared: set[int]) -> Callable[[], None]:
-        """Kills with −9 whichever of the processes with clients or shards is not spared, before
-        it serves; but not so fast that it is started ever later."""
+        """Kills with −9 whichever of the processes with clients or shards is not spared; but not so
+        fast that it is started ever later. Until then it is stopped: it never serves."""
         seen: dict[int, float] = {}
 
         def kill() -> None:
@@ -83,7 +88,10 @@ class Probed(Node):
                     words = Path(f"/proc/{pid}/cmdline").read_bytes()
                     if pid in spared or b"roskva.server.process" not in words:
                         continue
-                    if time.monotonic() > seen.setdefault(pid, time.monotonic()) + _LIFE_S:
+                    if pid not in seen:
+                        os.kill(pid, signal.SIGSTOP)
+                        seen[pid] = time.monotonic()
+                    elif time.monotonic() > seen[pid] + _HELD_S:
                         os.kill(pid, signal.SIGKILL)
 
         return kill
