@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from roskva.channels.addresses import Addresses
@@ -33,8 +34,9 @@ class MqttChannel:
         self.addresses = addresses
         self.limits = limits
         notices = Notices()
-        self.encode_v3 = notices.v3
-        self.encode_v5 = notices.v5
+        # A frame finds its copies by these. A bound method's hash is made of its parts each time.
+        self.encode_v3 = partial(notices.v3)
+        self.encode_v5 = partial(notices.v5)
         self.turn = 0
         self.counters: Counter[str] = Counter()
         self._visits: dict[int, dict[MqttConnection, None]] = {}

@@ -214,8 +214,10 @@ class Delivery(Stream):
             self._leave_out(frame.step)
         else:
             id = self._in_flight().take(notice.id, notice.sent)
-            if id is not None:
-                self.transport.write(fitting.data if id == notice.id else fitting.packet(QOS_1, id))
+            if id == notice.id and fitting is notice:
+                notice.to.append(self)
+            elif id is not None:
+                self.transport.write(fitting.packet(QOS_1, id))
 
     def _tell(self, notice: Notice) -> None:
         """To this session alone: the answer to a SUBSCRIBE, or what it had missed."""
