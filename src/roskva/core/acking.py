@@ -44,21 +44,19 @@ class Acking:
                     self.ack(session, key, version, epoch)
 
     def _latest(self, watched: Watched, known: Known, conns: Sequence[Handle]) -> None:
-        key, version, soil = watched.key, known[0], self.saving.soil
-        now, sessions, opened = self.interests.now, self.conns, Phase.OPEN
+        key, version, held = watched.key, known[0], watched.sessions
+        now, opened, soil = self.interests.now, Phase.OPEN, self.saving.soil
         fresh = settled = 0
-        for conn in conns:
-            session = sessions.get(conn)
+        for session in map(self.conns.get, conns):
             if session is None or session.phase is not opened:
                 continue
             session.heard_at = now
-            registered = session.registered
-            acked = registered.get(key)
+            acked = held.get(session)
             if acked is None or acked[0] >= version:
                 self.ack(session, key, *known)
                 continue
             fresh += 1
-            registered[key] = known
+            held[session] = known
             if watched.untold is None:
                 settled += 1
             else:
@@ -73,12 +71,11 @@ class Acking:
             watched.acked(settled)
 
     def ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
-        acked = session.registered.get(key)
-        watched = self.interests.watched.get(key)
-        if acked is None or watched is None or watched.known is None:
+        watched = session.registered.get(key)
+        if watched is None or watched.known is None:
             self.counters["stale_acks"] += 1
             return
-        known = watched.known
+        acked, known = watched.sessions[session], watched.known
         if version == known[0] and epoch == known[1] and acked[0] <= version:
             new = known  # shared with the object and with every other session that is fresh
         elif freshness.is_forged(version, epoch, known):

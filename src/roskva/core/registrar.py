@@ -525,7 +525,7 @@ class Registrar:
 
     def _register(self, session: Session, key: Key, version: int | None) -> bool:
         """Whether the row has to change."""
-        acked = session.registered.get(key)
+        acked = session.acked(key)
         if version is None and acked is not None:
             return False
         watched = self.interests.watch(key)
@@ -537,9 +537,9 @@ class Registrar:
         return True
 
     def _unregister(self, session: Session, key: Key) -> bool:
-        if key not in session.registered:
+        watched = session.registered.get(key)
+        if watched is None:
             return False
-        watched = self.watched[key]
         session.remove(watched)
         self.interests.release(watched)
         return True
@@ -557,8 +557,8 @@ class Registrar:
         lengths = {length for length, _ in wanted}
         keep = {key for objects in wanted.values() for key in objects}
         changed = []
-        for key in list(session.registered):
-            h = self.watched[key].hash
+        for key, watched in list(session.registered.items()):
+            h = watched.hash
             covered = any((length, h >> (64 - 8 * length)) in wanted for length in lengths)
             if covered and key not in keep and self._unregister(session, key):
                 changed.append(key)
@@ -582,7 +582,7 @@ class Registrar:
         session.sync_asked_at = self.now
         sums: list[int] = []
         if max(message.digest.count, len(session.registered)) > SMALL_SET:
-            sums = bucket_sums(self.watched[key].hash for key in session.registered)
+            sums = bucket_sums(watched.hash for watched in session.registered.values())
         self.outbox.to(session).sync_request = SyncRequest(sums)
 
     # Confirming.
@@ -602,22 +602,21 @@ class Registrar:
         if not unconfirmed or key not in unconfirmed or key in (session.unsaved or ()):
             return
         number, declared, refused = unconfirmed[key]
-        acked = session.registered.get(key)
-        if acked is not None:
-            watched = self.watched[key]
+        watched = session.registered.get(key)
+        if watched is not None:
             if not self.interests.holds(watched):
                 return
             assert watched.known is not None
             if declared:
+                acked = watched.sessions[session]
                 compared = freshness.declared(acked[0], acked, watched.known)
                 if compared != acked:
-                    watched.abandoned_by(session, acked)
-                    watched.begins_with(session)
+                    watched.declared_by(session, compared)
                     self.saving.set_acked(session, watched, compared)
             self.telling.tell_one(session, watched)
         out = self.outbox.to(session)
         if number != _BY_DIGEST:
-            out.statuses.append(Status(key, acked is not None, number, refused))
+            out.statuses.append(Status(key, watched is not None, number, refused))
         del unconfirmed[key]
         if not unconfirmed:
             session.unconfirmed = None
@@ -717,11 +716,8 @@ class Registrar:
     def _without_registrations(self, session: Session) -> Session:
         """A stand-in that leaves in this session's stead, for a row that came only in part."""
         partial = Session(None, b"", self.now)
-        for key, acked in session.registered.items():
-            watched = self.watched[key]
-            watched.abandoned_by(session, acked)
-            watched.leave(session)
-            partial.add(watched, acked)
+        for watched in session.registered.values():
+            partial.add(watched, watched.leave(session))
         session.registered, session.hash_sum = {}, 0
         return partial
 

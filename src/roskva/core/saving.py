@@ -83,7 +83,7 @@ class Saving:
         return session, keys
 
     def set_acked(self, session: Session, watched: Watched, acked: Acked) -> None:
-        session.registered[watched.key] = acked
+        watched.sessions[session] = acked
         if acked[0] > watched.max_acked:
             watched.max_acked = acked[0]
         if session.keep:
@@ -167,4 +167,4 @@ class Saving:
 
 def _cells(session: Session, keys: list[Key]) -> list[Registered]:
     held = session.registered
-    return [Registered(key, *held[key]) for key in keys if key in held]
+    return [Registered(key, *held[key].sessions[session]) for key in keys if key in held]

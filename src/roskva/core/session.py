@@ -1,7 +1,10 @@
 """What a registrar keeps in memory: its sessions, and the objects that they care about.
 
-A registration costs a session one dictionary entry. Once acked, its `(a, e)` is the very tuple
-that the object stands at: being fresh costs no memory of its own.
+A registration is an entry on either side: the session's leads to the object, the object's says what
+the session has acked of it. Acks come by object, those of many sessions at once: there they are at
+hand.
+Once acked, `(a, e)` is the very tuple that the object stands at: being fresh costs no memory of its
+own.
 """
 
 from enum import Enum
@@ -44,7 +47,8 @@ class Watched:
         self.payload: bytes | None = None
         self.max_acked = NO_VERSION
         """No session here acked or declared more: a version above it may go to all unseen."""
-        self.sessions: dict[Session, None] = {}
+        self.sessions: dict[Session, Acked] = {}
+        """With what each has acked."""
         self._audience: tuple[Handle, ...] | None = None
         self.sums = sums
         self.outstanding = 0
@@ -52,13 +56,16 @@ class Watched:
         self.untold: set[Session] | None = None
         """Sessions that are yet to be told."""
 
-    def join(self, session: "Session") -> None:
-        self.sessions[session] = None
+    def join(self, session: "Session", acked: Acked) -> None:
+        self.sessions[session] = acked
         self._audience = None
 
-    def leave(self, session: "Session") -> None:
-        del self.sessions[session]
+    def leave(self, session: "Session") -> Acked:
+        """What it had acked."""
+        acked = self.sessions.pop(session)
         self._audience = None
+        self._abandoned_by(session, acked)
+        return acked
 
     def audience(self) -> tuple[Handle, ...]:
         """The connections of its sessions. A large one is kept until somebody joins or leaves:
@@ -102,7 +109,13 @@ class Watched:
     def nothing_for(self, session: "Session") -> None:
         self._no_longer_untold(session)
 
-    def abandoned_by(self, session: "Session", acked: Acked) -> None:
+    def declared_by(self, session: "Session", acked: Acked) -> None:
+        """It begins anew, with the version in its cache."""
+        self._abandoned_by(session, self.sessions[session])
+        self.sessions[session] = acked
+        self.begins_with(session)
+
+    def _abandoned_by(self, session: "Session", acked: Acked) -> None:
         told = not self._no_longer_untold(session)
         if told and self.known is not None and due(acked, self.known) is not Due.NOTHING:
             self.sums.abandoned += 1
@@ -190,7 +203,7 @@ class Session:
         self.refresh_at: float | None = None
         """When its token is to be replaced; None where it has none."""
         self.heard_at = now
-        self.registered: dict[Key, Acked] = {}
+        self.registered: dict[Key, Watched] = {}
         self.hash_sum = 0
         self.dirty: list[Key] | None = None
         """Acked since the row was last written."""
@@ -213,18 +226,22 @@ class Session:
         """The walk is about what changed in this step or later."""
 
     def add(self, watched: Watched, acked: Acked) -> None:
-        before = self.registered.get(watched.key)
-        if before is None:
-            self.hash_sum = (self.hash_sum + watched.hash) & MASK
-            watched.join(self)
+        if watched.key in self.registered:
+            watched.declared_by(self, acked)
         else:
-            watched.abandoned_by(self, before)
-        watched.begins_with(self)
-        self.registered[watched.key] = acked
+            self.registered[watched.key] = watched
+            self.hash_sum = (self.hash_sum + watched.hash) & MASK
+            watched.join(self, acked)
+            watched.begins_with(self)
         if acked[0] > watched.max_acked:
             watched.max_acked = acked[0]
 
     def remove(self, watched: Watched) -> None:
-        watched.abandoned_by(self, self.registered.pop(watched.key))
+        del self.registered[watched.key]
         watched.leave(self)
         self.hash_sum = (self.hash_sum - watched.hash) & MASK
+
+    def acked(self, key: Key) -> Acked | None:
+        """None if it is not registered."""
+        watched = self.registered.get(key)
+        return None if watched is None else watched.sessions[self]

@@ -131,9 +131,9 @@ class Telling:
         before = (push.previous, push.epoch)
         authors = [
             session
-            for session in watched.sessions
+            for session, acked in watched.sessions.items()
             if session.application == push.source
-            if session.registered.get(watched.key) == before
+            if acked == before
         ]
         assert watched.known is not None
         for session in authors:
@@ -149,8 +149,7 @@ class Telling:
         behind: list[Session] = []
         astray: list[Session] = []
         watched.max_acked = NO_VERSION
-        for session in watched.sessions:
-            acked = session.registered[key]
+        for session, acked in watched.sessions.items():
             if acked[0] > watched.max_acked:
                 watched.max_acked = acked[0]
             if session.unconfirmed and key in session.unconfirmed:
@@ -165,7 +164,8 @@ class Telling:
         self._tell(watched, astray, Notification(key, None, known[1]))
         watched.sums.unknown += len(astray)
         if watched.untold:
-            left = {s for s in watched.untold if due(s.registered[key], known) is not Due.NOTHING}
+            held = watched.sessions
+            left = {s for s in watched.untold if due(held[s], known) is not Due.NOTHING}
             watched.untold = left or None
         return len(watched.sessions) + 1
 
@@ -186,7 +186,7 @@ class Telling:
     def tell_one(self, session: Session, watched: Watched) -> bool:
         """Whether there was anything to tell."""
         assert watched.known is not None
-        told = due(session.registered[watched.key], watched.known)
+        told = due(watched.sessions[session], watched.known)
         if told is Due.NOTHING:
             watched.nothing_for(session)
             return False

@@ -193,8 +193,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "source suppressed although the previous version was missed",
         (
             "core.telling:Telling._authors",
-            "if session.registered.get(watched.key) == before",
-            "if watched.key in session.registered",
+            "if acked == before",
+            "if True",
         ),
     ),
     _mutant(

@@ -14,10 +14,10 @@ def check_sums(core: Registrar) -> None:
             raise Violation(f"{key} is yet to be told to sessions that are gone")
         told = [
             session
-            for session in watched.sessions
+            for session, acked in watched.sessions.items()
             if session not in untold
             and watched.known is not None
-            and due(session.registered[key], watched.known) is not Due.NOTHING
+            and due(acked, watched.known) is not Due.NOTHING
         ]
         if len(told) != watched.outstanding:
             raise Violation(f"{key}: {watched.outstanding} counted as told, and it is {len(told)}")

@@ -228,8 +228,9 @@ class World:
             for session in registrar.core.sessions.values():
                 if session.keep and session.created:
                     held = self.shards[session.owner].acked(session.client)
-                    if session.registered.items() - held.items():
-                        raise Violation(f"a row has {held}, and its session {session.registered}")
+                    acked = {key: session.acked(key) for key in session.registered}
+                    if acked.items() - held.items():
+                        raise Violation(f"a row has {held}, and its session {acked}")
 
     def check_feeds(self) -> None:
         for shard in self.shards:

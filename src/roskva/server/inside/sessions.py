@@ -72,7 +72,7 @@ class Census:
             if is_probe(watched.key):
                 continue
             async for session in _in_turns(list(watched.sessions)):
-                acked = session.registered.get(watched.key)
+                acked = watched.sessions.get(session)
                 if acked is not None and session.phase is Phase.OPEN:
                     counts[state_of(core, session, watched, acked)] += 1
         slow = sum(session.lagging for session in core.conns.values())
@@ -92,7 +92,7 @@ async def of_object(core: Registrar, key: Key) -> FrontObject:
         return FrontObject()
     counts, behind = Counter[str](), list[PendingSession]()
     async for session in _in_turns(list(watched.sessions)):
-        acked = session.registered.get(key)
+        acked = watched.sessions.get(session)
         if acked is None or session.phase is not Phase.OPEN:
             continue
         state = state_of(core, session, watched, acked)
@@ -116,9 +116,9 @@ async def of_client(core: Registrar, process: str, wanted: str) -> list[SessionF
 
 async def _facts(core: Registrar, process: str, session: Session) -> SessionFacts:
     counts, listed, fresh = Counter[str](), list[Compared](), list[Compared]()
-    async for key, acked in _in_turns(list(session.registered.items())):
-        watched = core.watched.get(key)
-        if watched is None:
+    async for key, watched in _in_turns(list(session.registered.items())):
+        acked = watched.sessions.get(session)
+        if acked is None:
             continue
         state = state_of(core, session, watched, acked)
         counts[state] += 1

@@ -61,7 +61,9 @@ class SessionFacts:
         self.client_id = session.client
         self.number = session.number
         self.open = session.phase is Phase.OPEN
-        self.registered = {index_of(key): acked for key, acked in session.registered.items()}
+        self.registered = {
+            index_of(key): at.sessions[session] for key, at in session.registered.items()
+        }
         self.visited = visited
 
 
