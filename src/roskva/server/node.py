@@ -219,9 +219,9 @@ class Node:
 
 
 async def _spare_the_collector() -> None:
-    """Sessions live long, and let go of what they were in when they end. What the collector has found
-    to live, it need not look at again: otherwise twenty thousand sessions mean a long pause every now
-    and then."""
+    """Sessions live long, and let go of what they were in when they end. What the collector has
+    found to live, it need not look at again: otherwise twenty thousand sessions mean a long pause
+    every now and then."""
     gc.set_threshold(*_COLLECTOR)
     gc.collect()
     while True:
