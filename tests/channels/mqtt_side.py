@@ -205,7 +205,11 @@ class RecordingFront:
         self.full = False
         self.ready = True
 
+    def hand_over_first(self, hand_over: Callable[[], None]) -> None:
+        self.hand_over = hand_over
+
     def step(self, event: Event) -> None:
+        self.hand_over()
         self.events.append(event)
         self.order.append(type(event).__name__)
 

@@ -7,7 +7,7 @@ from tests.channels.mqtt_side import EPOCH, RecordingFront, Side, X, Y, in_a_loo
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
-from roskva.core.effects import Acked, Closed, Drained, Lagging
+from roskva.core.effects import Acked, Closed, Drained, Lagging, Tick
 from roskva.model import NO_VERSION
 from roskva.wire.messages import Notification, Operation, Status
 
@@ -446,6 +446,21 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
 
 
 # Lagging.
+
+
+@in_a_loop
+async def test_acks_reach_the_core_before_anything_that_came_later() -> None:
+    """Else it would go on telling, and tell again what is acked and no longer in flight."""
+    one = Side(V5)
+    one.open(said={p.RECEIVE_MAXIMUM: 1})
+    one.subscribe((X, 1), (Y, 1))
+    one.broadcast(X, 1)
+    one.broadcast(Y, 1)
+    (told,) = one.told()
+    one.front.events.clear()
+    one.conn.data_received(side.puback(told.id))
+    one.front.step(Tick())
+    assert one.front.events == [Acked({(X, 1, EPOCH): [one.conn]}), Drained(one.conn), Tick()]
 
 
 @both_versions

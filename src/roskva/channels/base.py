@@ -136,6 +136,11 @@ class Front(Protocol):
         """Hand an event to the registrar core and carry out what it asks for."""
         ...
 
+    def hand_over_first(self, hand_over: Callable[[], None]) -> None:
+        """For a channel that gathers events: it is called before the core hears anything else, so
+        that all of them reach it in the order in which they came."""
+        ...
+
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
         """A client's message: its operations are authorised, then it is handed to the core.
 

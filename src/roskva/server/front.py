@@ -115,7 +115,10 @@ class NodeFront:
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
         self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
         self._fanout = Fanout(broken)
-        self._stepper = Stepper(self.core, self._carry_out, self.core.next_deadline, broken)
+        self._gathering: list[Callable[[], None]] = []
+        self._stepper = Stepper(
+            *(self.core, self._carry_out, self.core.next_deadline, broken, self._take_gathered)
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._registering = Registering(self.core, authority, self.step, self.run)
         self._guard = Guard(self.core, authority, self.step, self.run)
@@ -134,6 +137,13 @@ class NodeFront:
 
     def step(self, event: Event) -> None:
         self._stepper.step(event)
+
+    def hand_over_first(self, hand_over: Callable[[], None]) -> None:
+        self._gathering.append(hand_over)
+
+    def _take_gathered(self) -> None:
+        for hand_over in self._gathering:
+            hand_over()
 
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
         if type(message) is ClientMessage and (message.operations or message.syncs):

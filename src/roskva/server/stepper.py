@@ -31,11 +31,14 @@ class Stepper:
         carry_out: Callable[[Effect], None],
         deadline: Callable[[], float | None],
         broken: Callable[[Exception], None],
+        before: Callable[[], None] = lambda: None,
     ) -> None:
+        """`before` is called ahead of an event from outside, and may step on its own."""
         self._machine = machine
         self._carry_out = carry_out
         self._deadline = deadline
         self._broken = broken
+        self._before = before
         self._loop = asyncio.get_running_loop()
         self._events: deque[Event] = deque()
         self._stepping = False
@@ -49,6 +52,7 @@ class Stepper:
         if self._stepping:
             self._events.append(event)
             return
+        self._before()
         self._stepping = True
         try:
             self._run(event)

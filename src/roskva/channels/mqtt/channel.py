@@ -49,11 +49,13 @@ class MqttChannel:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
+        front.hand_over_first(self.take_pubacks)
 
     def __call__(self) -> MqttConnection:
         return MqttConnection(self)
 
-    # Acks: all that arrive in one turn of the loop are one step of the core.
+    # Acks: all that arrive in one turn of the loop are one step of the core. What has been acked is
+    # no longer in flight, so the core must not go on telling before it has heard of it.
 
     def acks_of(self, sent: Sent) -> list[Handle]:
         """To add a connection to."""
@@ -67,16 +69,17 @@ class MqttChannel:
         return acked
 
     def take_pubacks(self) -> None:
-        if self._acks:
-            acks, self._acks = self._acks, {}
-            for notice in self._noticed:
-                notice.acked = None
-            self._noticed.clear()
+        if not self._acks and not self.full:
+            return
+        acks, self._acks = self._acks, {}
+        full, self.full = self.full, {}  # both now: a step asks for what was gathered meanwhile
+        for notice in self._noticed:
+            notice.acked = None
+        self._noticed.clear()
+        if acks:
             self.front.step(Acked(acks))
-        if self.full:
-            full, self.full = self.full, {}
-            for conn in full:
-                conn.go_on()
+        for conn in full:
+            conn.go_on()
 
     # Time.
 

@@ -1,0 +1,65 @@
+"""The effect loop: in which order events reach the machine."""
+
+import time
+
+from tests.serving.loops import in_loop
+
+from roskva.config import Config
+from roskva.core.effects import Closed, Effect, Event, Shedding, Tick
+from roskva.core.token import TokenKeys
+from roskva.server.access.base import AllowAll
+from roskva.server.front import NodeFront
+from roskva.server.stepper import Stepper
+
+
+def broken(error: Exception) -> None:
+    raise error
+
+
+class Gathering:
+    """Beside it, something gathers an event that came before all others."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.due: float | None = None
+        self.gathered: list[Event] = []
+        self.stepper = Stepper(self, lambda effect: None, lambda: self.due, broken, self.take)
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        self.events.append(event)
+        self.due = None
+        return []
+
+    def take(self) -> None:
+        gathered, self.gathered = self.gathered, []
+        for event in gathered:
+            self.stepper.step(event)
+
+
+@in_loop
+async def test_what_was_gathered_comes_before_any_other_event() -> None:
+    machine = Gathering()
+    machine.gathered = [Closed("first"), Closed("second")]
+    machine.stepper.step(Closed("third"))
+    assert machine.events == [Closed("first"), Closed("second"), Closed("third")]
+
+
+@in_loop
+async def test_what_was_gathered_comes_before_a_timer() -> None:
+    machine = Gathering()
+    machine.stepper.step(Closed("first"))
+    machine.due = time.monotonic()
+    machine.stepper._fire()
+    machine.gathered = [Closed("second")]
+    machine.due = time.monotonic()
+    machine.stepper._fire()
+    assert machine.events == [Closed("first"), Tick(), Closed("second"), Tick()]
+
+
+@in_loop
+async def test_a_channel_of_a_node_hands_over_first() -> None:
+    front = NodeFront("one", 1, Config(), AllowAll(), TokenKeys({1: bytes(32)}, 1), broken)
+    heard: list[bool] = []
+    front.hand_over_first(lambda: heard.append(front.core.shedding))
+    front.step(Shedding(True))
+    assert heard == [False]
