@@ -9,12 +9,11 @@ each; the number of clients of one object, at 10 updates per second; and clients
 50 registrations each, while 100 others are told of 10 updates per second.
 
 Recovery: 1,000 clients with 50 registrations each, on MQTT. A role is killed with SIGKILL and
-started again by its supervisor, once what clients have acked is written down; the time is that from
-the start of the process until both processes are idle and every client is back. With persisted
-state the registrar's clients return to their rows; without, each registers for everything again,
-and is told where it stands, which the thesis left out. Without persisted state the matcher has lost
-every version and the feed, and all clients are told that much; the last line is a loss of
-everything, the rows of clients included.
+started again by its supervisor; the time is that from the start of the process until both processes
+are idle and every client is back. With persisted state the registrar's clients return to their
+rows; without, each registers for everything again, and is told where it stands, which the thesis
+left out. Without persisted state the matcher has lost every version and the feed, and all clients
+are told that much; the last line is a loss of everything, the rows of clients included.
 """
 
 import statistics

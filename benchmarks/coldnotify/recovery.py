@@ -36,9 +36,6 @@ EACH: Final = 50
 _SAMPLE_S: Final = 0.05
 _IDLE: Final = 0.04
 """Of a core: what a node uses that has nothing to do, and twice as much."""
-_WRITTEN_S: Final = 3.0
-"""So long after they have come, acks are written down. Who is killed sooner tells everybody again:
-with 50,000 notifications, that is another experiment."""
 _PATIENCE_S: Final = 60.0
 
 
@@ -104,7 +101,7 @@ def _recovery(server: Server, clients: Population, loss: Loss, data: Path) -> tu
     clients.publish(EACH, EACH)
     clients.fresh(5.0)
     pids = processes(server)
-    _await_idle(list(pids.values()), _WRITTEN_S)
+    _await_idle(list(pids.values()), loss.settle_s)
     messages = clients.fresh(0.1).messages
     before = children(server)
     _kill(server, pids[loss.role], lambda: loss.forget(data))
