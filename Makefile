@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Tests, benchmarks and the demo start hundreds of processes: what was compiled once is kept, even if
 # the environment says otherwise.
 export PYTHONDONTWRITEBYTECODE :=
-# Many tests wait for processes that start or for timers that run out, so two cores serve four
+# Many tests wait for processes that start or for timers that run out, so two cores serve three
 # workers; and whoever is done first takes over from the others.
 WORKERS := --dist worksteal -n
 PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server "gcc:gcc libc6-dev"
@@ -45,7 +45,7 @@ check: $(STAMP)
 test: check
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
 	@tools/java.sh
-	$(BIN)/pytest $(WORKERS) 4 -m "not verify"
+	$(BIN)/pytest $(WORKERS) 3 -m "not verify"
 
 verify: check
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
