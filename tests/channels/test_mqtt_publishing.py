@@ -25,6 +25,11 @@ class BrokenFront(RecordingFront):
         raise OSError("out of order")
 
 
+class BrokenAtOnce(RecordingFront):
+    def publish(self, principal: Principal, updates: Sequence[Update]) -> Any:
+        raise OSError("out of order")
+
+
 def opened(version: int, assigned: bool = False, **limits: Any) -> Side:
     one = Side(version, RecordingFront(assigned), **limits)
     one.open()
@@ -161,11 +166,12 @@ async def test_on_3_what_may_succeed_later_is_not_acked_but_comes_back() -> None
     assert one.transport.closed
 
 
+@pytest.mark.parametrize("front", [BrokenFront, BrokenAtOnce])
 @in_a_loop
 async def test_what_fails_for_no_known_reason_is_not_acked_either(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, front: type[RecordingFront]
 ) -> None:
-    one = Side(V3, BrokenFront())
+    one = Side(V3, front())
     one.open()
     one.receive(side.publish(V3, X, b"1", 1, 5))
     await one.mqtt.close()

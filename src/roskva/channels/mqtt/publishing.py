@@ -165,8 +165,8 @@ class Publishing:
         front, principal = self._conn.front, self._conn.principal
         try:
             published = asyncio.ensure_future(front.publish(principal, updates))
-        except RoskvaError as error:
-            self._settle(batch, [error] * len(batch))
+        except Exception as error:
+            self._fail(batch, error)
         else:
             published.add_done_callback(partial(self._published, batch))
 
@@ -176,7 +176,10 @@ class Publishing:
         error = None if published.cancelled() else published.exception()
         if error is None and not published.cancelled():
             self._settle(batch, published.result())
-            return
+        else:
+            self._fail(batch, error)
+
+    def _fail(self, batch: list[Received], error: BaseException | None) -> None:
         if not isinstance(error, RoskvaError):
             log.error("publishing failed", exc_info=error)
             error = Unavailable("try again later")
