@@ -215,6 +215,7 @@ class RecordingFront:
 
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
         assert isinstance(message, ClientMessage)
+        self.hand_over()
         self.messages.append(message)
         self.order.append(type(message).__name__)
 

@@ -1,5 +1,7 @@
 """What subscribers are sent: PUBLISH for notifications, PUBACK for acks, and nothing twice."""
 
+import asyncio
+
 import pytest
 from tests.channels import mqtt_side as side
 from tests.channels.mqtt_side import EPOCH, RecordingFront, Side, X, Y, in_a_loop, until
@@ -446,6 +448,20 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
 
 
 # Lagging.
+
+
+@in_a_loop
+async def test_an_ack_that_says_nothing_makes_room_all_the_same() -> None:
+    one = Side(V5)
+    one.open(said={p.RECEIVE_MAXIMUM: 1})
+    one.subscribe((X, 1), (Y, 1))
+    one.broadcast(X, 1)
+    one.broadcast(Y, 1)
+    (told,) = one.told()
+    one.conn.subscribed_anew([X])
+    one.conn.data_received(side.puback(told.id))
+    await asyncio.sleep(0)
+    assert (one.acked(), one.events(Drained)) == ([], [Drained(one.conn)])
 
 
 @in_a_loop

@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
@@ -146,7 +146,7 @@ class GroupCommit:
         finally:
             error = outcome if isinstance(outcome, Exception) else None
             for publish in group.publishes:
-                _settle(publish.answer, publish.first, error)
+                settle(publish.answer, publish.first, error)
 
 
 class Committer:
@@ -256,8 +256,7 @@ class Committer:
         for feed, group in waiting.items():
             group.attempt(group.finish)
             feed.times.observe(time.perf_counter() - began)
-        # Once for all: the loop would wake at the first, and the two take the lock from each other.
-        self._on_loop(_answer, list(waiting.values()))
+            self._on_loop(feed.answer, group)
 
     def _have_helpers(self, count: int) -> None:
         while len(self._helpers) < min(count, _HELPERS):
@@ -274,9 +273,9 @@ class Committer:
         try:
             function()
         except Exception as error:
-            self._on_loop(_settle, answer, None, error)
+            self._on_loop(settle, answer, None, error)
         else:
-            self._on_loop(_settle, answer, None, None)
+            self._on_loop(settle, answer, None, None)
 
     def _add(self, feed: GroupCommit) -> None:
         feed.tidy_at = time.monotonic() + self._tidy_every_s
@@ -304,12 +303,6 @@ class Committer:
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def _answer(groups: list[_Group]) -> None:
-    with ExitStack() as each:  # whatever happens to another
-        for group in reversed(groups):
-            each.callback(group.feed.answer, group)
-
-
 def _incomplete(waiting: _Round) -> bool:
     """Whether somebody is missing who was there the last time."""
     return any(feed.last_group > max(1, len(group.publishes)) for feed, group in waiting.items())
@@ -323,7 +316,7 @@ def _nothing() -> None:
     pass
 
 
-def _settle(answer: "asyncio.Future[T]", result: T, error: Exception | None) -> None:
+def settle(answer: "asyncio.Future[T]", result: T, error: BaseException | None) -> None:
     if answer.done():  # whoever waited for it has given up
         return
     if error is None:

@@ -43,11 +43,6 @@ class Fanout:
         if self._waves or len(conns) > SLICE:
             self._add(effect.message.notifications[0].object, frame, conns)
             return
-        if len(conns) <= _WRITTEN_TOGETHER:
-            for conn in conns:
-                conn.broadcast(frame)
-            frame.flush()
-            return
         for i in range(0, len(conns), _WRITTEN_TOGETHER):
             for conn in conns[i : i + _WRITTEN_TOGETHER]:
                 conn.broadcast(frame)

@@ -47,7 +47,7 @@ from roskva.core.rows import Rows
 from roskva.disk import RealDisk
 from roskva.errors import BadInput, RoskvaError
 from roskva.feed.base import START, Batch, Committed, Foreign, Idle, Locked, Marker, Missing
-from roskva.feed.commit import Committer, GroupCommit, wall_clock_us
+from roskva.feed.commit import Committer, GroupCommit, settle, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
@@ -215,7 +215,7 @@ class Shard:
             return self._loop.create_task(self._publish_assigned(updates, versions))
         published: asyncio.Future[list[int]] = self._loop.create_future()
         durable = self._feed.publish(updates)
-        durable.add_done_callback(lambda _: _settle(published, versions, durable.exception()))
+        durable.add_done_callback(lambda _: settle(published, versions, durable.exception()))
         return published
 
     async def _publish_assigned(self, updates: Sequence[Update], versions: list[int]) -> list[int]:
@@ -409,17 +409,6 @@ class Shard:
             _log.warning("shard %d: %s", self.number, error)
         else:
             self._marked = durable
-
-
-def _settle(
-    published: "asyncio.Future[list[int]]", versions: list[int], error: BaseException | None
-) -> None:
-    if published.done():  # whoever waited for it has given up
-        return
-    if error is None:
-        published.set_result(versions)
-    else:
-        published.set_exception(error)
 
 
 def _open(data: DataDirectory, number: int, feed: FeedConfig) -> _Opened:

@@ -44,7 +44,7 @@ class MqttChannel:
         """What was acked in this turn of the loop, and by whom."""
         self._noticed: list[Notice] = []
         """Those among them that hold their list."""
-        self.full: dict[MqttConnection, None] = {}
+        self._full: dict[MqttConnection, None] = {}
         """Those with acks since, which may have room again."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,8 +59,7 @@ class MqttChannel:
 
     def acks_of(self, sent: Sent) -> list[Handle]:
         """To add a connection to."""
-        if not self._acks:
-            asyncio.get_running_loop().call_soon(self.take_pubacks)
+        self._take_soon()
         return self._acks.setdefault(sent, [])
 
     def acks_of_notice(self, notice: Notice) -> list[Handle]:
@@ -68,11 +67,20 @@ class MqttChannel:
         self._noticed.append(notice)
         return acked
 
+    def may_have_room(self, conn: MqttConnection) -> None:
+        """Again: it has acked something since it was full."""
+        self._take_soon()
+        self._full[conn] = None
+
+    def _take_soon(self) -> None:
+        if not self._acks and not self._full:
+            asyncio.get_running_loop().call_soon(self.take_pubacks)
+
     def take_pubacks(self) -> None:
-        if not self._acks and not self.full:
+        if not self._acks and not self._full:
             return
         acks, self._acks = self._acks, {}
-        full, self.full = self.full, {}  # both now: a step asks for what was gathered meanwhile
+        full, self._full = self._full, {}  # both now: a step asks for what was gathered meanwhile
         for notice in self._noticed:
             notice.acked = None
         self._noticed.clear()

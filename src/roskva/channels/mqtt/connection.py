@@ -139,7 +139,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
         if sent is not None:
             self.mqtt.acks_of(sent).append(self)
         if self._full:
-            self.mqtt.full[self] = None
+            self.mqtt.may_have_room(self)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -147,7 +147,6 @@ class MqttConnection(Delivery, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.left()
-        self.mqtt.take_pubacks()
         self._end()
         self.mqtt.forget(self)
         self.mqtt.addresses.leave(self._address)
@@ -224,8 +223,6 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self._quick = self._phase is Phase.OPEN and not self._held and decoder.idle()
 
     def _take(self, packet: Packet) -> None:
-        if type(packet) is not Publish:  # that one is no matter of the core yet
-            self.mqtt.take_pubacks()  # they came before
         if self._phase is Phase.GREETING:
             if not isinstance(packet, Connect):
                 raise BadPacket(Reason.PROTOCOL_ERROR, "the first packet is not a CONNECT")
@@ -235,7 +232,6 @@ class MqttConnection(Delivery, asyncio.Protocol):
         match packet:
             case PubAck(id=id):
                 self._puback(id)
-                self.mqtt.take_pubacks()
             case Publish():
                 self._publishes().receive(packet)
             case PubRel():

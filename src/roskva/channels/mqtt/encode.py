@@ -37,7 +37,7 @@ def connack(
 
 def publish(topic: bytes, rest: bytes, flags: int, id: int = 0) -> bytes:
     """`topic` with its length before it; `rest` is the properties, on 5, and the payload."""
-    body = topic + id.to_bytes(2) + rest if flags & QOS_1 else topic + rest
+    body = topic + u16(id) + rest if flags & QOS_1 else topic + rest
     return bytes((PUBLISH << 4 | flags,)) + varint(len(body)) + body
 
 

@@ -96,8 +96,7 @@ def varint(value: int) -> bytes:
 
 
 def string(text: str) -> bytes:
-    data = text.encode()
-    return len(data).to_bytes(2) + data
+    return binary(text.encode())
 
 
 def binary(data: bytes) -> bytes:
