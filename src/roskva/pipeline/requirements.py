@@ -10,6 +10,10 @@ from typing import Final
 
 from roskva.errors import BadConfig
 
+SHORT_LIVED_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For SPARK_SUBMIT_OPTS where Spark works for seconds, as in tests and in the demo: what its JVM
+would compile thoroughly never pays."""
+
 _OLDEST_JAVA: Final = 17
 _ASK_TIMEOUT_S: Final = 20.0
 

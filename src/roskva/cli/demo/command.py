@@ -13,7 +13,7 @@ from roskva.cli.demo.crashes import show_crashes, three_programs
 from roskva.cli.demo.node import PATIENCE_S, DemoNode
 from roskva.cli.demo.pipeline import show_pipeline, write_settings
 from roskva.cli.outcome import FAILED, INTERRUPTED, OK
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.requirements import SHORT_LIVED_JVM, what_is_missing
 
 
 def register(app: typer.Typer) -> None:
@@ -24,8 +24,7 @@ def demo() -> None:
     """See Roskva at work: a node in a temporary directory, published to, and killed in parts."""
     console = Console(highlight=False)
     logging.getLogger("roskva").setLevel(logging.ERROR)  # the demo itself says what goes wrong
-    # Spark works for seconds here: what its JVM would compile thoroughly never pays.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM)
     with tempfile.TemporaryDirectory(prefix="roskva-demo-") as directory:
         try:
             held = asyncio.run(_run(console, Path(directory)))
