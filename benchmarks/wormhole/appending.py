@@ -5,9 +5,11 @@ import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.result import Result, Settings
+from roskva.answer import answer_of
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Marker
 from roskva.feed.commit import Committer, GroupCommit
@@ -102,7 +104,7 @@ async def appended_per_s(
 async def publisher_of_batches(feed: GroupCommit, until: float) -> int:
     updates, count = some_updates(BATCH), 0
     while time.perf_counter() < until:
-        await feed.publish(updates)
+        await answer_of(partial(feed.publish, updates))
         count += BATCH
     return count
 
@@ -110,7 +112,7 @@ async def publisher_of_batches(feed: GroupCommit, until: float) -> int:
 async def publisher_of_singles(feed: GroupCommit, until: float) -> int:
     updates, count = some_updates(1), 0
     while time.perf_counter() < until:
-        await feed.publish(updates)
+        await answer_of(partial(feed.publish, updates))
         count += 1
     return count
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any
 
+from roskva.answer import Answered
 from roskva.channels.addresses import Addresses
 from roskva.channels.base import Connection, Frame
 from roskva.channels.mqtt import MqttChannel, MqttLimits
@@ -16,6 +17,7 @@ from roskva.channels.mqtt.properties import Properties
 from roskva.channels.peers import Peers
 from roskva.core.effects import Acked, Event
 from roskva.errors import RoskvaError
+from roskva.handover import Handover
 from roskva.model import NOBODY, Key, Principal, Update
 from roskva.wire.messages import (
     PROTOCOL,
@@ -198,6 +200,8 @@ class RecordingFront:
         self.published: list[Update] = []
         self.results: list[int | RoskvaError] = []
         """Of the next updates; after that, their version, or 100 where one is assigned."""
+        self.publishing: list[asyncio.Future[None]] = []
+        self.handover = Handover()
         self.gate = asyncio.Event()
         self.gate.set()
         self.identified: list[tuple[str | None, str | None]] = []
@@ -236,14 +240,21 @@ class RecordingFront:
     async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
         raise NotImplementedError
 
-    async def publish(
-        self, principal: Principal, updates: Sequence[Update]
-    ) -> list[int | RoskvaError]:
+    def publish(
+        self,
+        principal: Principal,
+        updates: Sequence[Update],
+        answered: Answered[list[int | RoskvaError]],
+    ) -> None:
+        self.publishing.append(asyncio.ensure_future(self._publish(updates, answered)))
+
+    async def _publish(
+        self, updates: Sequence[Update], answered: Answered[list[int | RoskvaError]]
+    ) -> None:
         await self.gate.wait()
         self.published += updates
-        return [
-            self.results.pop(0) if self.results else max(update.version, 100) for update in updates
-        ]
+        results = self.results
+        answered([results.pop(0) if results else max(update.version, 100) for update in updates])
 
     async def reset(self, principal: Principal, key: Key) -> None:
         raise NotImplementedError

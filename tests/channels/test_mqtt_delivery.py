@@ -246,6 +246,49 @@ async def test_several_pubacks_in_one_piece_and_one_in_several() -> None:
     assert [version for _, version, _ in one.acked()] == [1, 1, 2]
 
 
+@pytest.mark.parametrize("order", ["12", "21", "1 2", "2 1"])
+@in_a_loop
+async def test_two_in_flight_are_acked_together_or_not_and_in_any_order(order: str) -> None:
+    one = Side()
+    one.open()
+    one.subscribe((X, 1))
+    for version in (1, 3):
+        one.broadcast(X, version)
+        one.broadcast(X, version + 1)
+        ids = [told.id for told in one.told()]
+        for piece in order.split():
+            one.receive(b"".join(side.puback(ids[int(which) - 1]) for which in piece))
+        both = one.acked()[-2:] if order.startswith("1") else one.acked()[:-3:-1]
+        assert both == [(X, version, EPOCH), (X, version + 1, EPOCH)]
+
+
+@in_a_loop
+async def test_with_two_in_flight_neither_is_sent_again_and_a_third_goes_out() -> None:
+    one = Side()
+    one.open()
+    one.subscribe((X, 1))
+    for version in (1, 1, 2, 2, 1, 3):
+        one.broadcast(X, version)
+    told = one.told()
+    assert told == [(X, b"1"), (X, b"2"), (X, b"3")]
+    one.receive(*(side.puback(each.id) for each in told))
+    assert [version for _, version, _ in one.acked()] == [1, 2, 3]
+
+
+@in_a_loop
+async def test_what_was_handed_over_goes_before_the_next_ack() -> None:
+    one = Side()
+    one.open()
+    one.subscribe((X, 1))
+    one.broadcast(X, 1)
+    (first,) = one.told()
+    one.front.handover.waiting.append(lambda: one.broadcast(X, 2))
+    one.receive(side.puback(first.id))
+    (second,) = one.told()
+    one.receive(side.puback(second.id))
+    assert one.acked() == [(X, 1, EPOCH), (X, 2, EPOCH)]
+
+
 @in_a_loop
 async def test_many_acks_at_once_are_one_step_of_the_core() -> None:
     one = Side(max_in_flight=4)

@@ -8,6 +8,7 @@ import pytest
 from tests.channels import mqtt_side as side
 from tests.channels.mqtt_side import DISCONNECT, RecordingFront, Side, X, Y, in_a_loop, until
 
+from roskva.answer import Answered
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
@@ -19,14 +20,12 @@ both_versions = pytest.mark.parametrize("version", [V3, V5])
 
 
 class BrokenFront(RecordingFront):
-    async def publish(
-        self, principal: Principal, updates: Sequence[Update]
-    ) -> list[int | RoskvaError]:
-        raise OSError("out of order")
-
-
-class BrokenAtOnce(RecordingFront):
-    def publish(self, principal: Principal, updates: Sequence[Update]) -> Any:
+    def publish(
+        self,
+        principal: Principal,
+        updates: Sequence[Update],
+        answered: Answered[list[int | RoskvaError]],
+    ) -> None:
         raise OSError("out of order")
 
 
@@ -61,6 +60,15 @@ async def test_with_assigned_versions_it_is_the_payload(version: int, payload: b
     await one.mqtt.close()
     assert [seen(update) for update in one.front.published] == [(X, NO_VERSION, payload)]
     assert one.taken() == [side.puback(5)]
+
+
+@in_a_loop
+async def test_what_was_read_together_is_passed_on_together_and_at_once() -> None:
+    one = opened(V3)
+    one.receive(side.publish(V3, X, b"1", 1, 5) + side.publish(V3, Y, b"2", 1, 6))
+    assert len(one.front.publishing) == 1
+    await one.mqtt.close()
+    assert [update.object for update in one.front.published] == [X, Y]
 
 
 @in_a_loop
@@ -166,12 +174,11 @@ async def test_on_3_what_may_succeed_later_is_not_acked_but_comes_back() -> None
     assert one.transport.closed
 
 
-@pytest.mark.parametrize("front", [BrokenFront, BrokenAtOnce])
 @in_a_loop
 async def test_what_fails_for_no_known_reason_is_not_acked_either(
-    caplog: pytest.LogCaptureFixture, front: type[RecordingFront]
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    one = Side(V3, front())
+    one = Side(V3, BrokenFront())
     one.open()
     one.receive(side.publish(V3, X, b"1", 1, 5))
     await one.mqtt.close()
@@ -381,7 +388,7 @@ class Delayed:
     async def published_after(self, turns: int) -> int:
         for _ in range(turns):
             self.mqtt.next_turn()
-        await until(lambda: not self.mqtt._tasks)
+        await until(lambda: not self.mqtt.publishing)
         return len(self.front.published)
 
 

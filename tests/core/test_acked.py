@@ -43,6 +43,22 @@ def test_an_ack_above_what_is_known_is_forged(by_event: bool) -> None:
     assert Device(pair).versions() == [1]
 
 
+@pytest.mark.parametrize("by_event", [True, False])
+def test_an_ack_of_what_was_overtaken_leaves_the_latest_due(by_event: bool) -> None:
+    device = told(pair := Pair())
+    epoch = device.notified[0].epoch
+    pair.publish(X, 2)
+    ack(device, 1, epoch, by_event)
+    assert pair.registrar.core.counters["acks"] == 1
+    device.leave()
+    back = Device(pair)
+    assert back.versions() == [2]
+    ack(back, 2, epoch, by_event)
+    ack(back, 1, epoch, by_event)
+    back.leave()
+    assert Device(pair).versions() == []
+
+
 def test_an_ack_on_a_connection_that_is_gone_changes_nothing() -> None:
     device = told(pair := Pair())
     epoch = device.notified[0].epoch

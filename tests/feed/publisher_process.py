@@ -8,6 +8,8 @@ import os
 import sys
 from typing import NoReturn
 
+from tests.feed.scenes import published
+
 from roskva.disk import RealDisk
 from roskva.errors import Fenced
 from roskva.feed.commit import Committer, GroupCommit
@@ -24,7 +26,7 @@ async def publish_for_ever(feed: GroupCommit, publisher: int) -> NoReturn:
     count = 0
     while True:
         version = (os.getpid() << 32) + (count << 8) + publisher
-        offset = await feed.publish([Update(f"app/{publisher}", version)])
+        offset = await published(feed, [Update(f"app/{publisher}", version)])
         os.write(sys.stdout.fileno(), b"%d %d\n" % (offset, version))
         count += 1
 

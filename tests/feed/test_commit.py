@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
-from tests.feed.scenes import LINEAGE, contents, open_log, update, updates
+from tests.feed.scenes import LINEAGE, contents, open_log, published, update, updates
 
 from roskva.disk import RealDisk
 from roskva.errors import Fenced, Overloaded, StorageUnavailable, Unavailable
@@ -67,7 +67,7 @@ def versions(disk: SimulatedDisk) -> list[int]:
 
 def test_every_publisher_is_told_its_own_offset(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
-        offsets = await asyncio.gather(*(feed.publish(updates(n, n)) for n in range(1, 51)))
+        offsets = await asyncio.gather(*(published(feed, updates(n, n)) for n in range(1, 51)))
         found = contents(LogReader(disk, "feed"))
         assert [found[offset].version for offset in offsets] == list(range(1, 51))
 
@@ -78,7 +78,7 @@ def test_whoever_waits_while_the_disk_is_busy_shares_the_next_sync(disk: Watched
     async def scene(feed: GroupCommit) -> None:
         before = disk.steps
         disk.may_sync.clear()
-        waiting = [asyncio.ensure_future(feed.publish(updates(n))) for n in range(1, 101)]
+        waiting = [asyncio.ensure_future(published(feed, updates(n))) for n in range(1, 101)]
         await asyncio.sleep(0)
         disk.may_sync.set()
         await asyncio.gather(*waiting)
@@ -90,7 +90,7 @@ def test_whoever_waits_while_the_disk_is_busy_shares_the_next_sync(disk: Watched
 def test_the_event_loop_never_touches_the_disk(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
         disk.threads.clear()
-        await feed.publish(updates(1))
+        await published(feed, updates(1))
         await feed.set_marker("bridge", Marker(LINEAGE, 1))
         assert disk.threads
         assert threading.get_ident() not in disk.threads
@@ -101,7 +101,7 @@ def test_the_event_loop_never_touches_the_disk(disk: WatchedDisk) -> None:
 def test_nobody_is_answered_before_the_sync(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
         disk.may_sync.clear()
-        publish = asyncio.ensure_future(feed.publish(updates(1)))
+        publish = asyncio.ensure_future(published(feed, updates(1)))
         done, _ = await asyncio.wait([publish], timeout=0.05)
         assert not done
         disk.may_sync.set()
@@ -117,7 +117,7 @@ def test_groups_are_handed_on_in_order_and_before_their_publishers_know(
 
     async def scene(feed: GroupCommit) -> None:
         for number in range(1, 6):
-            offset = await feed.publish(updates(number))
+            offset = await published(feed, updates(number))
             assert groups[-1].last == offset
 
     play(disk, scene, groups.append)
@@ -126,11 +126,11 @@ def test_groups_are_handed_on_in_order_and_before_their_publishers_know(
 
 def test_a_failed_sync_is_told_to_its_group_and_to_nobody_else(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
-        await feed.publish(updates(1))
+        await published(feed, updates(1))
         disk.fail("sync", errno.EIO)
         with pytest.raises(StorageUnavailable):
-            await feed.publish(updates(2))
-        await feed.publish(updates(3))
+            await published(feed, updates(2))
+        await published(feed, updates(3))
 
     play(disk, scene)
     assert versions(disk) == [1, 3]
@@ -139,8 +139,8 @@ def test_a_failed_sync_is_told_to_its_group_and_to_nobody_else(disk: WatchedDisk
 def test_a_publisher_that_gave_up_does_not_disturb_the_others(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
         disk.may_sync.clear()
-        impatient = asyncio.ensure_future(feed.publish(updates(1)))
-        patient = asyncio.ensure_future(feed.publish(updates(2)))
+        impatient = asyncio.ensure_future(published(feed, updates(1)))
+        patient = asyncio.ensure_future(published(feed, updates(2)))
         await asyncio.sleep(0)
         impatient.cancel()
         disk.may_sync.set()
@@ -151,11 +151,11 @@ def test_a_publisher_that_gave_up_does_not_disturb_the_others(disk: WatchedDisk)
 
 def test_publishers_learn_that_another_writer_took_over(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
-        await feed.publish(updates(1))
+        await published(feed, updates(1))
         open_log(disk, "feed", takeover=True)
         for number in (2, 3):
             with pytest.raises(Fenced):
-                await feed.publish(updates(number))
+                await published(feed, updates(number))
 
     play(disk, scene)
 
@@ -163,25 +163,25 @@ def test_publishers_learn_that_another_writer_took_over(disk: WatchedDisk) -> No
 def test_too_many_waiting_updates_are_refused(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
         disk.may_sync.clear()
-        waiting = asyncio.ensure_future(feed.publish([update(1)] * MAX_GROUP_ROWS))
+        waiting = asyncio.ensure_future(published(feed, [update(1)] * MAX_GROUP_ROWS))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
-            await feed.publish(updates(2))
+            await published(feed, updates(2))
         disk.may_sync.set()
         await waiting
-        await feed.publish(updates(2))
+        await published(feed, updates(2))
 
     play(disk, scene)
 
 
 def test_closing_commits_what_was_published_and_refuses_the_rest(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
-        waiting = [asyncio.ensure_future(feed.publish(updates(n))) for n in range(1, 11)]
+        waiting = [asyncio.ensure_future(published(feed, updates(n))) for n in range(1, 11)]
         await asyncio.sleep(0)
         await feed.close()
         assert await asyncio.gather(*waiting) == list(range(1, 11))
         with pytest.raises(Unavailable):
-            await feed.publish(updates(11))
+            await published(feed, updates(11))
 
     play(disk, scene)
     assert versions(disk) == list(range(1, 11))
@@ -208,7 +208,7 @@ def test_feeds_of_one_round_are_synced_side_by_side(disk: WatchedDisk) -> None:
     async def scene(one: GroupCommit, other: GroupCommit) -> None:
         both = threading.Barrier(2)
         disk.at_sync = lambda: both.wait(timeout=30)
-        offsets = await asyncio.gather(one.publish(updates(1)), other.publish(updates(2)))
+        offsets = await asyncio.gather(published(one, updates(1)), published(other, updates(2)))
         assert list(offsets) == [1, 1]
         disk.at_sync = None
 
@@ -219,7 +219,7 @@ def test_a_feed_that_fails_does_not_fail_the_others_of_its_round(disk: WatchedDi
     async def scene(one: GroupCommit, other: GroupCommit) -> None:
         open_log(disk, "other", takeover=True)
         offset, error = await asyncio.gather(
-            one.publish(updates(1)), other.publish(updates(2)), return_exceptions=True
+            published(one, updates(1)), published(other, updates(2)), return_exceptions=True
         )
         assert offset == 1
         assert isinstance(error, Fenced)
@@ -238,7 +238,7 @@ def test_publishers_of_one_feed_are_answered_whatever_another_does_with_its_grou
         committer = Committer()
         one = GroupCommit(open_log(disk, "one"), committer, on_commit=fail)
         other = GroupCommit(open_log(disk, "other"), committer)
-        offsets = await asyncio.gather(one.publish(updates(1)), other.publish(updates(2)))
+        offsets = await asyncio.gather(published(one, updates(1)), published(other, updates(2)))
         assert list(offsets) == [1, 1]
         await one.close()
         await other.close()
@@ -248,9 +248,9 @@ def test_publishers_of_one_feed_are_answered_whatever_another_does_with_its_grou
 
 def test_the_thread_ends_with_its_last_feed(disk: WatchedDisk) -> None:
     async def scene(one: GroupCommit, other: GroupCommit) -> None:
-        await asyncio.gather(one.publish(updates(1)), other.publish(updates(2)))
+        await asyncio.gather(published(one, updates(1)), published(other, updates(2)))
         await one.close()
-        assert await other.publish(updates(3)) == 2
+        assert await published(other, updates(3)) == 2
 
     play_two(disk, scene)
     assert not any(thread.name.startswith("roskva-") for thread in threading.enumerate())
@@ -265,7 +265,7 @@ def test_a_busy_feed_is_tidied_all_the_same(tmp_path: Path) -> None:
         number = 0
         while not any(segment.header.rewritten for segment in log.reader().segments()):
             number += 1
-            await feed.publish(updates(number))
+            await published(feed, updates(number))
         await feed.close()
         return number
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tests.channels.mqtt_side import RecordingFront
 
+from roskva.answer import Answered
 from roskva.channels.base import Connection
 from roskva.core.effects import (
     Broadcast,
@@ -86,10 +87,13 @@ class CoreFront(RecordingFront):
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
         self.step(Received(conn, message, principal=principal))
 
-    async def publish(
-        self, principal: Principal, updates: Sequence[Update]
-    ) -> list[int | RoskvaError]:
-        return [7 for _ in updates]
+    def publish(
+        self,
+        principal: Principal,
+        updates: Sequence[Update],
+        answered: Answered[list[int | RoskvaError]],
+    ) -> None:
+        answered([7 for _ in updates])
 
     def _broke(self, error: Exception) -> None:
         self.broken = error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.feed.scenes import published
 from tests.server.history import (
     LINEAGE,
     NOW_US,
@@ -171,7 +172,7 @@ class Serving:
     async def publish_for_ever(self) -> None:
         while True:
             version = self.published + 1
-            offset = await self.feed.publish([Update("contacts/alice", version)])
+            offset = await published(self.feed, [Update("contacts/alice", version)])
             await self.worker.run(partial(apply, version=version, offset=offset))
             self.published = version
             if version == 50:

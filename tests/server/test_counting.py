@@ -3,11 +3,13 @@
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.serving.loops import in_loop
 
+from roskva.answer import answer_of
 from roskva.config import FeedConfig
 from roskva.core.coalesce import coalesce
 from roskva.feed.commit import Committer
@@ -76,7 +78,7 @@ async def test_what_the_bridge_leaves_out_counts_as_old(tmp_path: Path, seed: in
         try:
             bridge = Bridge(shard)
             for update in updates(dice, COUNT):
-                await shard.publish([update])
+                await answer_of(partial(shard.publish, [update]))
                 bridge.entries.append((shard.feed_end, update))
                 if dice.random() < 0.1:
                     bridge.catch_up(dice)

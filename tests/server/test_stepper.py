@@ -7,6 +7,7 @@ from tests.serving.loops import in_loop
 from roskva.config import Config
 from roskva.core.effects import Closed, Effect, Event, Shedding, Tick
 from roskva.core.token import TokenKeys
+from roskva.handover import Handover
 from roskva.server.access.base import AllowAll
 from roskva.server.front import NodeFront
 from roskva.server.stepper import Stepper
@@ -58,7 +59,8 @@ async def test_what_was_gathered_comes_before_a_timer() -> None:
 
 @in_loop
 async def test_a_channel_of_a_node_hands_over_first() -> None:
-    front = NodeFront("one", 1, Config(), AllowAll(), TokenKeys({1: bytes(32)}, 1), broken)
+    keys = TokenKeys({1: bytes(32)}, 1)
+    front = NodeFront("one", 1, Config(), AllowAll(), keys, broken, Handover())
     heard: list[bool] = []
     front.hand_over_first(lambda: heard.append(front.core.shedding))
     front.step(Shedding(True))

@@ -18,11 +18,15 @@ A channel's duties, in order:
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, cast
 
+from roskva.answer import Answered
 from roskva.core.effects import Event
 from roskva.errors import RoskvaError
+from roskva.handover import Handover
 from roskva.model import Key, Principal, Update
 from roskva.wire.messages import FromClient, Notification, ServerMessage
 
@@ -31,6 +35,7 @@ MAX_UNREAD_BYTES: Final = 64 * 1024
 TLS_HIGH_WATER_BYTES: Final = 8 * 1024
 TLS_LOW_WATER_BYTES: Final = 2 * 1024
 NO_SOCKET: Final = -1
+_SOCKET: Final = attrgetter("fd")
 
 
 class Copy:
@@ -47,17 +52,17 @@ class Copy:
         whole delivery. What a socket does not take at once waits in its transport."""
         data, to = self.data, self.to
         self.to = []
-        size = len(data)
-        for stream in to:
-            if stream.fd == NO_SOCKET:
-                stream.transport.write(data)
-                continue
+        sockets = list(map(_SOCKET, to))
+        written: list[int] = []
+        while len(written) < len(to):
             try:
-                written = os.write(stream.fd, data)
-            except OSError:  # it takes nothing, or is broken: the transport finds out
-                written = 0
-            if written != size:
-                stream.transport.write(data[written:])
+                written.extend(map(os.write, sockets[len(written) :], repeat(data)))
+            except OSError:  # it takes nothing, is broken, or there is none: the transport knows
+                written.append(0)
+        if written.count(len(data)) != len(to):
+            for stream, so_far in zip(to, written, strict=True):
+                if so_far != len(data):
+                    stream.transport.write(data[so_far:])
 
 
 class Frame:
@@ -164,8 +169,11 @@ class Front(Protocol):
         ...
 
     def publish(
-        self, principal: Principal, updates: Sequence[Update]
-    ) -> Awaitable[list[int | RoskvaError]]:
+        self,
+        principal: Principal,
+        updates: Sequence[Update],
+        answered: Answered[list[int | RoskvaError]],
+    ) -> None:
         """For each update the version under which it is durable, or why it is not.
 
         An update without a version (NO_VERSION) asks for one to be assigned.
@@ -182,6 +190,11 @@ class Front(Protocol):
 
     async def read(self, principal: Principal, key: Key) -> Notification:
         """What an object stands at, as a client that registers now would be told."""
+        ...
+
+    @property
+    def handover(self) -> Handover:
+        """What threads have finished: updates that are durable, and are to be told."""
         ...
 
     @property

@@ -4,6 +4,7 @@ In JSON a version is written as a decimal string, because a browser's numbers en
 are read as well.
 """
 
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,6 +17,7 @@ from litestar.types import ControllerRouterHandler
 from msgspec import UNSET, UnsetType
 
 from roskva import __version__
+from roskva.answer import answer_of
 from roskva.channels.admin import AdminDoor
 from roskva.channels.admin_api import Inside, admin_handlers
 from roskva.channels.base import Front
@@ -211,7 +213,7 @@ async def _publish(
             outcomes.append(NO_VERSION)
             places.append(i)
     if wellformed:
-        published = await front.publish(principal, wellformed)
+        published = await answer_of(partial(front.publish, principal, wellformed))
         for i, outcome in zip(places, published, strict=True):
             outcomes[i] = outcome
     return outcomes

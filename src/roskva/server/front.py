@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from roskva.answer import Answered, answer_of
 from roskva.channels.base import Connection, Frame
 from roskva.config import Config
 from roskva.core.backoff import Rate
@@ -45,6 +46,7 @@ from roskva.errors import (
     Unavailable,
     error_of,
 )
+from roskva.handover import Handover
 from roskva.model import (
     NO_EPOCH,
     NO_VERSION,
@@ -86,7 +88,9 @@ class NodeFront:
         authority: Authority,
         keys: TokenKeys,
         broken: Callable[[Exception], None],
+        handover: Handover,
     ) -> None:
+        self.handover = handover
         limits = config.limits
         self.core = Registrar(
             RegistrarConfig(
@@ -183,9 +187,11 @@ class NodeFront:
         return self._config.app(app).versions == "assigned"
 
     def publish(
-        self, principal: Principal, updates: Sequence[Update]
-    ) -> "asyncio.Future[list[int | RoskvaError]]":
-        """Nothing here is a task of its own: it is the way of every update."""
+        self,
+        principal: Principal,
+        updates: Sequence[Update],
+        answered: Answered[list[int | RoskvaError]],
+    ) -> None:
         if self.pressure.shedding:
             self.counters["shed_publishes"] += len(updates)
             raise Overloaded("this node has too much to do: try again later")
@@ -195,16 +201,10 @@ class NodeFront:
         for i, update in enumerate(admitted):
             if isinstance(update, Update):
                 by_shard.setdefault(shard_of(update.object, shards), []).append(i)
-        published = _Published(admitted, len(by_shard))
+        published = _Published(admitted, len(by_shard), answered)
         for shard, places in by_shard.items():
             part = [update for i in places if isinstance(update := admitted[i], Update)]
-            try:
-                asked = asyncio.ensure_future(self.ports[shard].publish(part))
-            except RoskvaError as error:
-                published.refused(places, error)
-            else:
-                asked.add_done_callback(partial(published.answered, places))
-        return published.outcome
+            self.ports[shard].publish(part, partial(published.settle, places))
 
     def _within_rate(
         self, principal: Principal, admitted: list[Update | RoskvaError]
@@ -229,7 +229,7 @@ class NodeFront:
         outcome = self._within_rate(principal, [self._admission.reset(principal, key)])[0]
         if isinstance(outcome, RoskvaError):
             raise outcome
-        await self.ports[self._shard_of(key)].publish([outcome])
+        await answer_of(partial(self.ports[self._shard_of(key)].publish, [outcome]))
 
     async def read(self, principal: Principal, key: Key) -> Notification:
         """What an object stands at, as a client that registers now would be told."""
@@ -336,34 +336,26 @@ def traffic_of(session: Session) -> str:
 class _Published:
     """What becomes of the updates of one request, as its shards answer."""
 
-    __slots__ = ("_left", "_so_far", "outcome")
+    __slots__ = ("_answered", "_left", "_so_far")
 
-    def __init__(self, admitted: list[Update | RoskvaError], shards: int) -> None:
-        self.outcome: asyncio.Future[list[int | RoskvaError]]
-        self.outcome = asyncio.get_running_loop().create_future()
+    def __init__(
+        self,
+        admitted: list[Update | RoskvaError],
+        shards: int,
+        answered: Answered[list[int | RoskvaError]],
+    ) -> None:
         self._so_far = [NO_VERSION if isinstance(one, Update) else one for one in admitted]
         self._left = shards
+        self._answered = answered
         if not shards:
-            self.outcome.set_result(self._so_far)
+            answered(self._so_far)
 
-    def answered(self, places: list[int], answer: "asyncio.Future[list[int]]") -> None:
-        error = Unavailable("stopping") if answer.cancelled() else answer.exception()
-        if isinstance(error, RoskvaError):
-            self.refused(places, error)
-        elif error is None:
-            self._settle(places, answer.result())
-        elif not self.outcome.done():
-            self.outcome.set_exception(error)
-
-    def refused(self, places: list[int], error: RoskvaError) -> None:
-        self._settle(places, [error] * len(places))
-
-    def _settle(self, places: list[int], outcomes: Sequence[int | RoskvaError]) -> None:
-        for i, outcome in zip(places, outcomes, strict=True):
-            self._so_far[i] = outcome
+    def settle(self, places: list[int], outcome: list[int] | RoskvaError) -> None:
+        for i, place in enumerate(places):
+            self._so_far[place] = outcome if isinstance(outcome, RoskvaError) else outcome[i]
         self._left -= 1
-        if not self._left and not self.outcome.done():
-            self.outcome.set_result(self._so_far)
+        if not self._left:
+            self._answered(self._so_far)
 
 
 class _OneReader(Connection):

@@ -10,6 +10,7 @@ import logging
 import random
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from roskva.core.token import TokenKeys
 from roskva.errors import BadMessage, RoskvaError
 from roskva.feed.commit import Committer
 from roskva.feed.trace import Trace
+from roskva.handover import Handover
 from roskva.links.framing import Framed
 from roskva.links.running import Process
 from roskva.server.access.access import Access
@@ -98,6 +100,7 @@ class Node:
 
     async def run(self, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._handover = Handover()
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             if self._config.node.trace_one_in is not None:
@@ -146,7 +149,7 @@ class Node:
 
     async def _open_shards(self) -> None:
         feed = self._config.feed
-        committer = Committer(max_wait_s=feed.commit_wait_ms / 1000)
+        committer = Committer(max_wait_s=feed.commit_wait_ms / 1000, handover=self._handover)
         for number in self.role.shards:
             kind = Shard if self._trace is None else TracedShard
             shard = await kind.open(
@@ -177,7 +180,10 @@ class Node:
         shards = self._data.meta.shards
         kind = NodeFront if self._trace is None else TracedFront
         authority = self._access.authority
-        front = kind(self.role.name, shards, self._config, authority, self._keys, self._break)
+        front = kind(
+            *(self.role.name, shards, self._config, authority, self._keys, self._break),
+            self._handover,
+        )
         if self._trace is not None and isinstance(front, TracedFront):
             front.trace = self._trace
         self._front = front
@@ -270,15 +276,15 @@ class _PeerStream:
         if self._shard is None:
             stream.drop()
         elif isinstance(message, Publish):
-            self._node.spawn(self._publish(self._shard, message))
+            self._shard.publish(message.updates, partial(self._published, message.request))
         else:
             self._shard.received(self._link, message)
 
-    async def _publish(self, shard: Shard, message: Publish) -> None:
-        try:
-            self.send(Published(message.request, await shard.publish(message.updates)))
-        except RoskvaError as error:
-            self.send(NotPublished(message.request, error.code, str(error)))
+    def _published(self, request: int, outcome: list[int] | RoskvaError) -> None:
+        if isinstance(outcome, RoskvaError):
+            self.send(NotPublished(request, outcome.code, str(outcome)))
+        else:
+            self.send(Published(request, outcome))
 
     async def _tell(self, question: Ask) -> None:
         self.send(Told(msgspec.json.encode(await self._node.answers.answer(question))))

@@ -7,9 +7,11 @@ again does no harm.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Final, Protocol
 
+from roskva.answer import Answered
 from roskva.errors import BadMessage, RoskvaError, Unavailable, error_of
 from roskva.links.framing import Framed
 from roskva.model import Update
@@ -49,7 +51,7 @@ class Port(Protocol):
 
     def drop(self) -> None: ...
 
-    def publish(self, updates: Sequence[Update]) -> Awaitable[list[int]]: ...
+    def publish(self, updates: Sequence[Update], answered: Answered[list[int]]) -> None: ...
 
 
 class LocalPort:
@@ -79,8 +81,8 @@ class LocalPort:
             self._shard.lost(id)
             self._registrar.link_down(self._shard.number)
 
-    def publish(self, updates: Sequence[Update]) -> Awaitable[list[int]]:
-        return self._shard.publish(updates)
+    def publish(self, updates: Sequence[Update], answered: Answered[list[int]]) -> None:
+        self._shard.publish(updates, answered)
 
 
 class _LocalLink:
@@ -108,7 +110,7 @@ class SocketPort:
         self._stream: Framed | None = None
         self._lost = asyncio.Event()
         self._requests = 0
-        self._unanswered: dict[int, asyncio.Future[list[int]]] = {}
+        self._unanswered: dict[int, tuple[Answered[list[int]], asyncio.TimerHandle]] = {}
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -130,20 +132,16 @@ class SocketPort:
         if self._stream is not None:
             self._stream.drop()
 
-    async def publish(self, updates: Sequence[Update]) -> list[int]:
+    def publish(self, updates: Sequence[Update], answered: Answered[list[int]]) -> None:
         if self._stream is None:
-            raise Unavailable(f"shard {self._shard} is not there at the moment")
+            answered(Unavailable(f"shard {self._shard} is not there at the moment"))
+            return
         self._requests += 1
-        request = self._requests
-        answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-        self._unanswered[request] = answer
-        self.send(Publish(request, list(updates)))
-        try:
-            return await asyncio.wait_for(answer, _PUBLISH_TIMEOUT_S)
-        except TimeoutError:
-            raise Unavailable(f"shard {self._shard} does not answer") from None
-        finally:
-            self._unanswered.pop(request, None)
+        silent = Unavailable(f"shard {self._shard} does not answer")
+        give_up = partial(self._answer, self._requests, silent)
+        timer = asyncio.get_running_loop().call_later(_PUBLISH_TIMEOUT_S, give_up)
+        self._unanswered[self._requests] = answered, timer
+        self.send(Publish(self._requests, list(updates)))
 
     # The stream.
 
@@ -174,13 +172,10 @@ class SocketPort:
                 self._registrar.from_link(self._shard, message)
 
     def _answer(self, request: int, outcome: list[int] | RoskvaError) -> None:
-        answer = self._unanswered.get(request)
-        if answer is None or answer.done():
-            return
-        if isinstance(outcome, RoskvaError):
-            answer.set_exception(outcome)
-        else:
-            answer.set_result(outcome)
+        if request in self._unanswered:
+            answered, timer = self._unanswered.pop(request)
+            timer.cancel()
+            answered(outcome)
 
     def _closed(self, stream: Framed) -> None:
         if self._stream is stream:

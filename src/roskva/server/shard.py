@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from roskva.answer import Answered
 from roskva.config import FeedConfig
 from roskva.core.effects import (
     Applied,
@@ -47,7 +48,7 @@ from roskva.core.rows import Rows
 from roskva.disk import RealDisk
 from roskva.errors import BadInput, RoskvaError
 from roskva.feed.base import START, Batch, Committed, Foreign, Idle, Locked, Marker, Missing
-from roskva.feed.commit import Committer, GroupCommit, settle, wall_clock_us
+from roskva.feed.commit import Committer, GroupCommit, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
@@ -208,25 +209,36 @@ class Shard:
 
     # Publishing.
 
-    def publish(self, updates: Sequence[Update]) -> "asyncio.Future[list[int]]":
-        """The versions of these updates, once they are durable."""
+    def publish(self, updates: Sequence[Update], answered: Answered[list[int]]) -> None:
+        """The answer is the versions of these updates, once they are durable."""
         versions = [update.version for update in updates]
         if NO_VERSION in versions:
-            return self._loop.create_task(self._publish_assigned(updates, versions))
-        published: asyncio.Future[list[int]] = self._loop.create_future()
-        durable = self._feed.publish(updates)
-        durable.add_done_callback(lambda _: settle(published, versions, durable.exception()))
-        return published
+            publish = partial(self._publish_assigned, updates, answered)
+            self.assigning.take(versions.count(NO_VERSION), publish)
+            return
 
-    async def _publish_assigned(self, updates: Sequence[Update], versions: list[int]) -> list[int]:
-        assigned = iter(await self.assigning.take(versions.count(NO_VERSION)))
+        def durable(first: int | RoskvaError) -> None:
+            answered(first if isinstance(first, RoskvaError) else versions)
+
+        try:
+            self._feed.publish(updates, durable)
+        except RoskvaError as error:
+            answered(error)
+
+    def _publish_assigned(
+        self, updates: Sequence[Update], answered: Answered[list[int]], taken: range | RoskvaError
+    ) -> None:
+        if isinstance(taken, RoskvaError):
+            answered(taken)
+            return
+        assigned = iter(taken)
         updates = [
             msgspec.structs.replace(update, version=next(assigned))
             if update.version == NO_VERSION
             else update
             for update in updates
         ]
-        return await self.publish(updates)
+        self.publish(updates, answered)
 
     def _committed(self, committed: Committed) -> None:
         """The fast path. What an app does not want on it is left out, as a gap that is closed from

@@ -230,6 +230,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ("core.saving:Saving.write_again", "if session.keep and", "if False and"),
     ),
     _mutant(
+        "ack of what was overtaken counts for the latest",
+        (
+            "core.acking:Acking._overtaken",
+            'self.counters["acks"] += 1',
+            "self.ack(session, watched.key, latest, epoch)",
+        ),
+    ),
+    _mutant(
         "refused, and still in the row",
         ("core.registrar:Registrar._refuse", "if self._unregister(session, key):", "if False:"),
     ),

@@ -6,24 +6,22 @@ counts no turns, so its clients are not blamed for it.
 """
 
 import asyncio
-import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from roskva.channels.addresses import Addresses
 from roskva.channels.base import Front
 from roskva.channels.mqtt.connection import MqttConnection
 from roskva.channels.mqtt.delivery import Notice, Notices
 from roskva.channels.mqtt.limits import MqttLimits
+from roskva.channels.mqtt.publishing import Publishing
 from roskva.core.effects import Acked, Handle
 from roskva.core.packets import Sent
 
 _TURN_S: Final = 1.0
 _VISITS_AT_ONCE: Final = 500
-
-log = logging.getLogger(__name__)
 
 
 class MqttChannel:
@@ -47,8 +45,11 @@ class MqttChannel:
         self._full: dict[MqttConnection, None] = {}
         """Those with acks since, which may have room again."""
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.publishing: set[Publishing] = set()
+        """Those with something to answer."""
+        self._closing: asyncio.Future[None] | None = None
         self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
+        self.handed_over = front.handover.waiting
         front.hand_over_first(self.take_pubacks)
 
     def __call__(self) -> MqttConnection:
@@ -127,15 +128,10 @@ class MqttChannel:
 
     # Publishing.
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("publishing failed", exc_info=task.exception())
+    def all_answered(self, publishing: Publishing) -> None:
+        self.publishing.discard(publishing)
+        if not self.publishing and self._closing is not None and not self._closing.done():
+            self._closing.set_result(None)
 
     # Wills that wait: of this process's clients only. Another process does not know of them, and a
     # client that comes back there does not stop its will.
@@ -160,7 +156,9 @@ class MqttChannel:
             self._timer = None
         self._wills.clear()
         self._visits.clear()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.publishing:
+            self._closing = asyncio.get_running_loop().create_future()
+            await self._closing
 
 
 def mqtt_factory(front: Front, addresses: Addresses, limits: MqttLimits) -> MqttChannel:

@@ -116,15 +116,22 @@ class MqttConnection(Delivery, asyncio.Protocol):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_in = self.mqtt.turn
-        alone = self._alone
-        if alone is not None and data == alone.ack and self._quick:
-            self._alone, self._room = None, self._max_packet
-            acked = alone.acked
-            if acked is None:
-                acked = self.mqtt.acks_of_notice(alone)
-            acked.append(self)
-            return
+        mqtt = self.mqtt
+        self._heard_in = mqtt.turn
+        if mqtt.handed_over:  # it comes first: meanwhile, more than one ack may arrive of a client
+            mqtt.front.handover.take()
+        older = self._older
+        if older is not None and self._quick:
+            newer = self._newer
+            if data == older.ack:
+                self._older, self._newer, self._room = newer, None, self._max_packet
+                (older.acked or mqtt.acks_of_notice(older)).append(self)
+                return
+            if newer is not None and data == older.ack + newer.ack:
+                self._older, self._newer, self._room = None, None, self._max_packet
+                (older.acked or mqtt.acks_of_notice(older)).append(self)
+                (newer.acked or mqtt.acks_of_notice(newer)).append(self)
+                return
         if self._quick and data[0] == _PUBACK:
             ids = pubacks(data)
             if ids is not None:
@@ -220,6 +227,8 @@ class MqttConnection(Delivery, asyncio.Protocol):
             self._refuse(bad)
         finally:
             self._taking = False
+        if self._publishing is not None:
+            self._publishing.pass_on()
         self._quick = self._phase is Phase.OPEN and not self._held and decoder.idle()
 
     def _take(self, packet: Packet) -> None:

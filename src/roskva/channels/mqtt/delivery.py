@@ -10,8 +10,9 @@ drain, lags: it is left out, and the core tells it the newest versions when it h
 full is said only when something had to be left out, so that a small window costs nothing as long
 as acks keep up.
 
-Nearly always a client has nothing in flight when the next notification comes. That way is short,
-and all it touches is in one object: with thousands of connections, each object is a cache miss.
+Nearly always a client has nothing in flight when the next notification comes, or one that it is
+about to ack. That way is short, and all it touches is in one object: with thousands of connections,
+each object is a cache miss.
 """
 
 from collections.abc import Callable, Collection
@@ -110,20 +111,21 @@ class Delivery(Stream):
     """
 
     __slots__ = (
-        *("_alone", "_awaited", "_congested", "_encode", "_full", "_ids", "_looks_up"),
-        *("_max_packet", "_receive_maximum", "_resumed", "_room", "_since", "_told"),
+        *("_awaited", "_congested", "_encode", "_full", "_ids", "_looks_up", "_max_packet"),
+        *("_newer", "_older", "_receive_maximum", "_resumed", "_room", "_since", "_told"),
         *("front", "granted"),
     )
     front: Front
 
     def __init__(self, encode: Callable[[ServerMessage], list[Notice]]) -> None:
         self._encode = encode
-        self._alone: Notice | None = None
-        """The only one in flight."""
+        self._older: Notice | None = None
+        self._newer: Notice | None = None
+        """What is in flight on the short way: nothing, one, or two in the order they were sent."""
         self._ids: PacketIds | None = None
-        """What is in flight, where that is more than one."""
+        """What is in flight otherwise."""
         self._room = 0
-        """The size of a packet that may go out as the only one in flight; 0: none may."""
+        """The size of a packet that may go out on the short way; 0: none may."""
         self.granted: dict[Key, int] = {}
         """QoS by topic. Of a resumed session it fills as topics are told: which they are is in the
         row, but not their QoS, and 1 is the one that loses nothing."""
@@ -157,7 +159,7 @@ class Delivery(Stream):
         if qos == _AT_MOST_ONCE:
             self._looks_up = True
             self._in_flight()
-        elif self._alone is None:
+        elif self._older is None:
             self._reopen()
         self._awaited[key] = send_current
         self._told.pop(key, None)
@@ -193,9 +195,18 @@ class Delivery(Stream):
     def broadcast(self, frame: Frame) -> None:
         notice: Notice = frame.copies.get(self._encode) or self._copy(frame)
         if notice.size <= self._room:
-            self._alone, self._room = notice, 0
-            notice.to.append(self)
-        elif self._max_packet:
+            older = self._older
+            if older is None:
+                self._older = notice
+                if self._receive_maximum == 1:
+                    self._room = 0
+                notice.to.append(self)
+                return
+            if notice.id != older.id and notice.sent != older.sent:
+                self._newer, self._room = notice, 0
+                notice.to.append(self)
+                return
+        if self._max_packet:
             self._broadcast(notice, frame)
 
     def _copy(self, frame: Frame) -> Notice:
@@ -271,9 +282,10 @@ class Delivery(Stream):
         ids = self._ids
         if ids is None:
             ids = self._ids = PacketIds(self._receive_maximum)
-        if self._alone is not None:
-            ids.take(self._alone.id, self._alone.sent)
-            self._alone = None
+        for notice in (self._older, self._newer):
+            if notice is not None:
+                ids.take(notice.id, notice.sent)
+        self._older = self._newer = None
         self._room = 0
         return ids
 

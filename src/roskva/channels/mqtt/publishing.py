@@ -1,14 +1,13 @@
 """What a client publishes, in order: PUBLISH in, an update to the node, then its PUBACK or PUBREC.
 
-Updates that arrive while others are being made durable go together next, so a connection has one
-call under way and its answers keep their order. What was received is published also if the
-connection ends meanwhile.
+Updates of one read go together, and those that arrive while others are being made durable go
+together next, so a connection has one call under way and its answers keep their order. What was
+received is published also if the connection ends meanwhile.
 
 Of QoS 2 the handshake is kept on a connection: an id that was received is not published again until
 it is released. Across connections it is QoS 1.
 """
 
-import asyncio
 import logging
 import time
 from collections import deque
@@ -90,15 +89,8 @@ class Received:
         self.outcome: int | RoskvaError | None = None
 
 
-async def _wait_for(answered: "asyncio.Future[None]") -> None:
-    await answered
-
-
 class Publishing:
-    __slots__ = (
-        *("_all_answered", "_arrived", "_conn", "_in_flight", "_logged", "_publishing"),
-        "_unanswered",
-    )
+    __slots__ = ("_arrived", "_conn", "_in_flight", "_logged", "_publishing", "_unanswered")
 
     def __init__(self, conn: "MqttConnection") -> None:
         self._conn = conn
@@ -106,10 +98,8 @@ class Publishing:
         self._in_flight: dict[int, bool] = {}
         """Ids the client may not use anew; whether a PUBREC was sent under them."""
         self._arrived: list[Received] = []
-        """While others are being published."""
+        """And not passed on yet."""
         self._publishing = False
-        self._all_answered: asyncio.Future[None] | None = None
-        """Whoever closes the channel waits for it; None: they are."""
         self._logged = False
 
     def receive(self, packet: Publish) -> None:
@@ -131,6 +121,7 @@ class Publishing:
 
     def will(self, will: Will) -> None:
         self._add(0, 0, will)
+        self.pass_on()
 
     def release(self, packet: PubRel) -> None:
         known = self._in_flight.pop(packet.id, None) is not None
@@ -139,22 +130,21 @@ class Publishing:
 
     def _add(self, qos: int, id: int, packet: Publish | Will) -> None:
         conn, received = self._conn, Received(qos, id)
-        if self._all_answered is None:
-            self._all_answered = asyncio.get_running_loop().create_future()
-            conn.mqtt.run(_wait_for(self._all_answered))
+        if not self._unanswered:
+            conn.mqtt.publishing.add(self)
         self._unanswered.append(received)
         if len(self._unanswered) >= conn.limits.receive_maximum:
             conn.hold(FOR_PUBLISHES)
-        if not self._arrived and not self._publishing:
-            asyncio.get_running_loop().call_soon(self._publish)
         self._arrived.append(received)
         try:
             received.update = update_of(packet, conn.front)
         except RoskvaError as error:
             received.outcome = error
 
-    def _publish(self) -> None:
-        """What has arrived."""
+    def pass_on(self) -> None:
+        """What has arrived, unless others are being published."""
+        if not self._arrived or self._publishing:
+            return
         arrived, self._arrived = self._arrived, []
         batch = [received for received in arrived if received.update is not None]
         updates = [received.update for received in batch if received.update is not None]
@@ -164,34 +154,21 @@ class Publishing:
         self._publishing = True
         front, principal = self._conn.front, self._conn.principal
         try:
-            published = asyncio.ensure_future(front.publish(principal, updates))
-        except Exception as error:
-            self._fail(batch, error)
-        else:
-            published.add_done_callback(partial(self._published, batch))
+            front.publish(principal, updates, partial(self._settle, batch))
+        except RoskvaError as error:
+            self._settle(batch, error)
+        except Exception:
+            log.exception("publishing failed")
+            self._settle(batch, Unavailable("try again later"))
 
-    def _published(
-        self, batch: list[Received], published: "asyncio.Future[list[int | RoskvaError]]"
+    def _settle(
+        self, batch: list[Received], outcome: Sequence[int | RoskvaError] | RoskvaError
     ) -> None:
-        error = None if published.cancelled() else published.exception()
-        if error is None and not published.cancelled():
-            self._settle(batch, published.result())
-        else:
-            self._fail(batch, error)
-
-    def _fail(self, batch: list[Received], error: BaseException | None) -> None:
-        if not isinstance(error, RoskvaError):
-            log.error("publishing failed", exc_info=error)
-            error = Unavailable("try again later")
-        self._settle(batch, [error] * len(batch))
-
-    def _settle(self, batch: list[Received], outcomes: Sequence[int | RoskvaError]) -> None:
-        for received, outcome in zip(batch, outcomes, strict=True):
-            received.outcome = outcome
+        for i, received in enumerate(batch):
+            received.outcome = outcome if isinstance(outcome, RoskvaError) else outcome[i]
         self._answer()
         self._publishing = False
-        if self._arrived:
-            self._publish()
+        self.pass_on()
 
     def _answer(self) -> None:
         """Up to the first that is still open. In one piece: a system call for each would cost more
@@ -216,10 +193,8 @@ class Publishing:
         if come_back:
             # It cannot be said, but must not be taken for done: the client comes back with it.
             conn.hang_up(Reason.SERVER_UNAVAILABLE)
-        if not unanswered and self._all_answered is not None:
-            if not self._all_answered.done():
-                self._all_answered.set_result(None)
-            self._all_answered = None
+        if not unanswered:
+            conn.mqtt.all_answered(self)
         if len(unanswered) < conn.limits.receive_maximum:
             conn.release(FOR_PUBLISHES)
 
