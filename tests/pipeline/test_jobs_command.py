@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 from roskva.cli.main import application
 
 CLIENTS, EACH, OBJECTS = 300, 4, 50
+_FEW_TASKS = ("--conf", "spark.sql.shuffle.partitions=1")
 _CHANGED = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")
 
 
@@ -28,7 +29,7 @@ class Job:
         self._app = application(["job"])
 
     def __call__(self, *words: str | Path) -> Result:
-        return CliRunner().invoke(self._app, ["job", *map(str, words)])
+        return CliRunner().invoke(self._app, ["job", *map(str, words), *_FEW_TASKS])
 
     def json(self, *words: str | Path, code: int = 0) -> dict[str, Any]:
         done = self(*words, "--json")
@@ -49,7 +50,7 @@ def job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("population") / "data"
-    write_population(path, CLIENTS, EACH, OBJECTS)
+    write_population(path, CLIENTS, EACH, OBJECTS, shards=2)
     return path
 
 

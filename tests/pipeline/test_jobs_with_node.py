@@ -29,7 +29,9 @@ GRACE_S = 4.0
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealNode, Path]]:
     data = tmp_path_factory.mktemp("node") / "data"
-    with RealNode(data) as running:
+    running = RealNode(data)
+    running._command += ["--shards", "2"]  # each is several tasks of Spark, in every audit
+    with running:
         yield running, data
 
 
