@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from hypothesis import settings
 from tests import quick_spark
 
 
@@ -11,6 +12,9 @@ def pytest_configure() -> None:
     starts quickly."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     quick_spark.use()
+    # By default an example may take 200 ms, and on a busy machine many do.
+    settings.register_profile("patient", deadline=5000)
+    settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
