@@ -37,12 +37,16 @@ _SAMPLE_S: Final = 0.05
 _IDLE: Final = 0.04
 """Of a core: what a node uses that has nothing to do, and twice as much."""
 _PATIENCE_S: Final = 60.0
+_ACKS_WRITTEN_S: Final = 2.5
 
 
 class Loss(msgspec.Struct, frozen=True):
     role: str
     clean: bool = False
     """Clients with clean sessions: they have no row to come back to."""
+    acks_written: bool = False
+    """When it is killed: that is two seconds after they came. Whose acks are in no row yet is told
+    once more."""
     forget: Callable[[Path], None] = lambda data: None
     """What is gone from the data directory when it starts again."""
     settle_s: float = 0.3
@@ -68,9 +72,10 @@ def forget_everything(data: Path) -> None:
 
 LOSSES: Final = (
     Loss(REGISTRAR, clean=True),
+    Loss(REGISTRAR, acks_written=True),
     Loss(REGISTRAR),
     Loss(STATE, forget=forget_versions),
-    Loss(STATE),
+    Loss(STATE, acks_written=True),
     Loss(STATE, forget=forget_everything, settle_s=3.0),
 )
 
@@ -101,6 +106,8 @@ def _recovery(server: Server, clients: Population, loss: Loss, data: Path) -> tu
     clients.publish(EACH, EACH)
     clients.fresh(5.0)
     pids = processes(server)
+    if loss.acks_written:
+        time.sleep(_ACKS_WRITTEN_S)
     _await_idle(list(pids.values()), loss.settle_s)
     messages = clients.fresh(0.1).messages
     before = children(server)

@@ -90,6 +90,7 @@ class WebSockets:
         self.max_bytes = max_bytes
         self.hellos: Deadlines[WebSocket] = Deadlines(handshake_s, WebSocket.is_late)
         self.open: set[WebSocket] = set()
+        self.handed_over = front.handover.waiting
         self.connection = partial(WebSocket, self)
 
     async def ping(self, interval_s: float) -> None:
@@ -173,6 +174,8 @@ class WebSocket(asyncio.Protocol, Stream):
             self._shake_hands(self._handshake, data)
             return
         self._heard = True
+        if self._sockets.handed_over:  # it comes first
+            self._front.handover.take()
         try:
             for opcode, payload in self._reader.read(data):
                 self._received(opcode, payload)
