@@ -24,10 +24,30 @@ def test_whoever_looks_in_between_does_all_of_it_in_order_and_once() -> None:
         handover, heard = Handover(), list[int]()
         for number in range(3):
             handover.put(lambda number=number: heard.append(number))  # type: ignore[misc]
-        handover.take()
+        handover.look()
         assert heard == [0, 1, 2]
         await asyncio.sleep(0)
         assert heard == [0, 1, 2]
+
+    asyncio.run(main())
+
+
+def test_one_look_in_a_turn_so_that_others_are_heard_too() -> None:
+    async def main() -> None:
+        handover, heard = Handover(), list[int]()
+
+        def again(number: int) -> None:
+            heard.append(number)
+            handover.put(lambda: again(number + 1))
+
+        again(0)
+        for _ in range(5):
+            handover.look()
+        assert heard == [0, 1]
+        await asyncio.sleep(0)
+        so_far = len(heard)
+        handover.look()
+        assert heard == list(range(so_far + 1))
 
     asyncio.run(main())
 
@@ -45,7 +65,7 @@ def test_what_fails_does_not_hit_whoever_took_it_nor_what_follows() -> None:
 
         handover.put(fail)
         handover.put(lambda: heard.append(1))
-        handover.take()
+        handover.look()
         assert (wrong, heard) == ([failure], [1])
 
     asyncio.run(main())

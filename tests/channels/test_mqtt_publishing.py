@@ -12,7 +12,7 @@ from roskva.answer import Answered
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
-from roskva.errors import LimitExceeded, RoskvaError, StorageUnavailable, Unauthorised
+from roskva.errors import LimitExceeded, RoskvaError, StorageUnavailable, TooFast, Unauthorised
 from roskva.model import NO_VERSION, Principal, Update
 from roskva.wire.messages import Failure
 
@@ -69,6 +69,25 @@ async def test_what_was_read_together_is_passed_on_together_and_at_once() -> Non
     assert len(one.front.publishing) == 1
     await one.mqtt.close()
     assert [update.object for update in one.front.published] == [X, Y]
+
+
+class RefusingFront(RecordingFront):
+    def publish(
+        self,
+        principal: Principal,
+        updates: Sequence[Update],
+        answered: Answered[list[int | RoskvaError]],
+    ) -> None:
+        answered([TooFast("slow down") for _ in updates])
+
+
+@in_a_loop
+async def test_any_number_may_be_refused_at_once() -> None:
+    one = Side(V5, RefusingFront(), receive_maximum=2)
+    one.open()
+    one.receive(side.publish(V5, X, b"1") * 5000)
+    assert one.mqtt.counters["ignored_publishes"] == 5000
+    assert not one.transport.closed
 
 
 @in_a_loop

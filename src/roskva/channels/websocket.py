@@ -175,7 +175,7 @@ class WebSocket(asyncio.Protocol, Stream):
             return
         self._heard = True
         if self._sockets.handed_over:  # it comes first
-            self._front.handover.take()
+            self._front.handover.look()
         try:
             for opcode, payload in self._reader.read(data):
                 self._received(opcode, payload)

@@ -119,7 +119,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
         mqtt = self.mqtt
         self._heard_in = mqtt.turn
         if mqtt.handed_over:  # it comes first: meanwhile, more than one ack may arrive of a client
-            mqtt.front.handover.take()
+            mqtt.front.handover.look()
         older = self._older
         if older is not None and self._quick:
             newer = self._newer

@@ -90,7 +90,15 @@ class Received:
 
 
 class Publishing:
-    __slots__ = ("_arrived", "_conn", "_in_flight", "_logged", "_publishing", "_unanswered")
+    __slots__ = (
+        "_arrived",
+        "_conn",
+        "_in_flight",
+        "_logged",
+        "_passing_on",
+        "_publishing",
+        "_unanswered",
+    )
 
     def __init__(self, conn: "MqttConnection") -> None:
         self._conn = conn
@@ -99,7 +107,7 @@ class Publishing:
         """Ids the client may not use anew; whether a PUBREC was sent under them."""
         self._arrived: list[Received] = []
         """And not passed on yet."""
-        self._publishing = False
+        self._publishing = self._passing_on = False
         self._logged = False
 
     def receive(self, packet: Publish) -> None:
@@ -143,10 +151,16 @@ class Publishing:
 
     def pass_on(self) -> None:
         """What has arrived, unless others are being published."""
-        if not self._arrived or self._publishing:
-            return
-        arrived, self._arrived = self._arrived, []
-        batch = [received for received in arrived if received.update is not None]
+        if self._passing_on:
+            return  # the loop below goes on
+        self._passing_on = True
+        while self._arrived and not self._publishing:
+            arrived, self._arrived = self._arrived, []
+            batch = [received for received in arrived if received.update is not None]
+            self._publish(batch)
+        self._passing_on = False
+
+    def _publish(self, batch: list[Received]) -> None:
         updates = [received.update for received in batch if received.update is not None]
         if not updates:
             self._answer()
