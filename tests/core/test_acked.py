@@ -2,7 +2,7 @@
 
 import pytest
 from tests.core.pair import Pair
-from tests.core.test_attached import Device, X
+from tests.core.test_attached import CLIENT, Device, X
 
 from roskva.core.effects import Acked
 from roskva.model import NO_VERSION
@@ -48,6 +48,7 @@ def test_an_ack_of_what_was_overtaken_leaves_the_latest_due(by_event: bool) -> N
     device = told(pair := Pair())
     epoch = device.notified[0].epoch
     pair.publish(X, 2)
+    pair.settle()
     ack(device, 1, epoch, by_event)
     assert pair.registrar.core.counters["acks"] == 1
     device.leave()
@@ -57,6 +58,35 @@ def test_an_ack_of_what_was_overtaken_leaves_the_latest_due(by_event: bool) -> N
     ack(back, 1, epoch, by_event)
     back.leave()
     assert Device(pair).versions() == []
+
+
+def one_behind(pair: Pair, last: int, by_event: bool) -> Device:
+    """Each ack is heard when the next version has been told."""
+    device = told(pair)
+    epoch = device.notified[0].epoch
+    for version in range(2, last + 1):
+        pair.publish(X, version)
+        pair.settle()
+        ack(device, version - 1, epoch, by_event)
+        pair.run(1)
+    return device
+
+
+@pytest.mark.parametrize("by_event", [True, False])
+def test_acks_that_are_always_one_behind_reach_the_row(by_event: bool) -> None:
+    one_behind(pair := Pair(), 20, by_event)
+    assert pair.shard.cells[CLIENT][X].acked >= 15
+
+
+@pytest.mark.parametrize("by_event", [True, False])
+def test_who_was_one_behind_and_ahead_of_a_loss_is_told_to_look(by_event: bool) -> None:
+    device = one_behind(pair := Pair(), 20, by_event)
+    before = len(device.notified)
+    pair.shard.crash(losing="objects")
+    pair.shard.begin_feed_anew()
+    pair.publish(X, 10)
+    pair.run(30)
+    assert [notification.version for notification in device.notified[before:]] == [None]
 
 
 def test_an_ack_on_a_connection_that_is_gone_changes_nothing() -> None:

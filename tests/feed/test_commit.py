@@ -149,6 +149,22 @@ def test_a_publisher_that_gave_up_does_not_disturb_the_others(disk: WatchedDisk)
     play(disk, scene)
 
 
+def test_a_publisher_that_cannot_be_answered_does_not_disturb_the_others(disk: WatchedDisk) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("it does not want to hear of it")
+
+    async def scene(feed: GroupCommit) -> None:
+        disk.may_sync.clear()
+        feed.publish(updates(1), lambda _: None)
+        feed.publish(updates(2), fail)
+        patient = asyncio.ensure_future(published(feed, updates(3)))
+        await asyncio.sleep(0)
+        disk.may_sync.set()
+        assert await asyncio.wait_for(patient, 30) == 3
+
+    play(disk, scene)
+
+
 def test_publishers_learn_that_another_writer_took_over(disk: WatchedDisk) -> None:
     async def scene(feed: GroupCommit) -> None:
         await published(feed, updates(1))

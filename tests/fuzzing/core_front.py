@@ -55,7 +55,7 @@ class CoreFront(RecordingFront):
             RegistrarConfig("r", 1, linger=0.0), TokenKeys({1: bytes(32)}, 1), 0, self.now
         )
         self.broken: Exception | None = None
-        self._fanout = Fanout(self._broke)
+        self._fanout = Fanout(self._work)
         self._waiting: deque[Event] = deque()
         self._stepping = False
         self.step(LinkUp(0))
@@ -95,8 +95,11 @@ class CoreFront(RecordingFront):
     ) -> None:
         answered([7 for _ in updates])
 
-    def _broke(self, error: Exception) -> None:
-        self.broken = error
+    def _work(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.broken = error
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

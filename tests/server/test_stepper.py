@@ -1,14 +1,18 @@
 """The effect loop: in which order events reach the machine."""
 
+import asyncio
 import time
 
+from tests.server.test_fanout import Recorder, update
 from tests.serving.loops import in_loop
 
+from roskva.channels.base import Frame
 from roskva.config import Config
 from roskva.core.effects import Closed, Effect, Event, Shedding, Tick
 from roskva.core.token import TokenKeys
 from roskva.handover import Handover
 from roskva.server.access.base import AllowAll
+from roskva.server.fanout import SLICE
 from roskva.server.front import NodeFront
 from roskva.server.stepper import Stepper
 
@@ -46,6 +50,20 @@ async def test_what_was_gathered_comes_before_any_other_event() -> None:
 
 
 @in_loop
+async def test_events_wait_until_the_work_is_done_that_led_to_them() -> None:
+    machine = Gathering()
+    machine.gathered = [Closed("first")]
+
+    def work() -> None:
+        machine.stepper.step(Closed("second"))
+        machine.stepper.step(Closed("third"))
+        assert machine.events == [Closed("first")]
+
+    machine.stepper.work(work)
+    assert machine.events == [Closed("first"), Closed("second"), Closed("third")]
+
+
+@in_loop
 async def test_what_was_gathered_comes_before_a_timer() -> None:
     machine = Gathering()
     machine.stepper.step(Closed("first"))
@@ -65,3 +83,20 @@ async def test_a_channel_of_a_node_hands_over_first() -> None:
     front.hand_over_first(lambda: heard.append(front.core.shedding))
     front.step(Shedding(True))
     assert heard == [False]
+
+
+@in_loop
+async def test_a_large_fan_out_of_a_node_is_not_disturbed_by_what_it_leads_to() -> None:
+    keys = TokenKeys({1: bytes(32)}, 1)
+    front = NodeFront("one", 1, Config(), AllowAll(), keys, broken, Handover())
+    disturbed: list[bool] = []
+
+    class Slow(Recorder):
+        def broadcast(self, frame: Frame) -> None:
+            front.step(Shedding(True))
+            disturbed.append(front.core.shedding)
+
+    front._fanout.broadcast(update(1, [Slow() for _ in range(SLICE + 1)]))
+    await asyncio.sleep(0)
+    assert disturbed == [False] * SLICE
+    assert front.core.shedding

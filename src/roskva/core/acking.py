@@ -2,7 +2,7 @@
 
 Two cases matter for speed. Many ack the latest version of an object, which they were told together:
 then what is the same for all is looked up once. Or what they ack was overtaken, as telling goes
-before hearing: then what is due to them stays the same, and nothing is written down.
+before hearing: then what is due to them stays the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,16 +79,22 @@ class Acking:
         self, watched: Watched, known: Known, version: int, conns: Sequence[Handle]
     ) -> None:
         held, now, opened = watched.sessions, self.interests.now, Phase.OPEN
-        latest, epoch = known
+        epoch, new, fresh = known[1], (version, known[1]), 0
         for session in map(self.conns.get, conns):
             if session is None or session.phase is not opened:
                 continue
             session.heard_at = now
             acked = held.get(session)
-            if acked is not None and acked[1] == epoch and acked[0] <= latest:
-                self.counters["acks"] += 1
-            else:
+            if acked is None or acked[1] != epoch or acked[0] >= version:
                 self.ack(session, watched.key, version, epoch)
+                continue
+            fresh += 1
+            held[session] = new
+            if session.keep:
+                self.saving.soil(session, watched.key)
+        if fresh:
+            watched.max_acked = max(watched.max_acked, version)
+            self.counters["acks"] += fresh
 
     def ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
         watched = session.registered.get(key)

@@ -21,6 +21,7 @@ Between rounds the thread tidies, a slice at a time, and no longer goes ahead.
 import asyncio
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -147,7 +148,10 @@ class GroupCommit:
                 self._on_commit(outcome)
         finally:
             for publish in group.publishes:
-                publish.answered(outcome if isinstance(outcome, RoskvaError) else publish.first)
+                try:
+                    publish.answered(outcome if isinstance(outcome, RoskvaError) else publish.first)
+                except Exception:  # the others are still to be answered
+                    _log.exception("a publisher cannot be answered")
 
 
 class Committer:
@@ -315,6 +319,8 @@ def _tidy_at(feed: GroupCommit) -> float:
 
 def _go_ahead(of_others: bool) -> None:
     """This thread, and those it starts."""
+    if sys.platform != "linux":
+        return
     policy, priority = (os.SCHED_RR, 1) if of_others else (os.SCHED_OTHER, 0)
     with suppress(OSError):  # it is a privilege
         os.sched_setscheduler(0, policy, os.sched_param(priority))

@@ -30,9 +30,11 @@ class _Wave:
 
 
 class Fanout:
-    def __init__(self, broken: Callable[[Exception], None]) -> None:
+    def __init__(self, work: Callable[[Callable[[], None]], None]) -> None:
+        """`work` does what it is given, and keeps the core from saying anything meanwhile: it could
+        be to somebody who has a part of a packet, or would be told an older version after it."""
         self._loop = asyncio.get_running_loop()
-        self._broken = broken
+        self._undisturbed = work
         self._waves: dict[Key, list[_Wave]] = {}
         """By object, the oldest first. Rarely more than one of an object: a version for some, and
         *unknown* for others."""
@@ -62,10 +64,7 @@ class Fanout:
         waiting.append(_Wave(frame, deque([*first, *rest])))
 
     def _work(self) -> None:
-        try:
-            self._slice()
-        except Exception as error:
-            self._broken(error)
+        self._undisturbed(self._slice)
         if self._waves:
             self._loop.call_soon(self._work)
 
@@ -74,7 +73,7 @@ class Fanout:
         while self._waves and room > 0:
             key, waves = next(iter(self._waves.items()))
             wave = waves[0]
-            while wave.conns and room > 0:  # writing to one may bring the next wave for others
+            while wave.conns and room > 0:
                 wave.conns.popleft().broadcast(wave.frame)
                 room -= 1
                 if room % _WRITTEN_TOGETHER == 0:

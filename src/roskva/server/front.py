@@ -118,11 +118,11 @@ class NodeFront:
         self._rates = PublishRates(limits)
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
         self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
-        self._fanout = Fanout(broken)
         self._gathering: list[Callable[[], None]] = []
         self._stepper = Stepper(
             *(self.core, self._carry_out, self.core.next_deadline, broken, self._take_gathered)
         )
+        self._fanout = Fanout(self._stepper.work)
         self._tasks: set[asyncio.Task[None]] = set()
         self._registering = Registering(self.core, authority, self.step, self.run)
         self._guard = Guard(self.core, authority, self.step, self.run)

@@ -137,11 +137,11 @@ class SocketPort:
             answered(Unavailable(f"shard {self._shard} is not there at the moment"))
             return
         self._requests += 1
+        self.send(Publish(self._requests, list(updates)))
         silent = Unavailable(f"shard {self._shard} does not answer")
         give_up = partial(self._answer, self._requests, silent)
         timer = asyncio.get_running_loop().call_later(_PUBLISH_TIMEOUT_S, give_up)
         self._unanswered[self._requests] = answered, timer
-        self.send(Publish(self._requests, list(updates)))
 
     # The stream.
 
@@ -180,7 +180,7 @@ class SocketPort:
     def _closed(self, stream: Framed) -> None:
         if self._stream is stream:
             self._stream = None
+            self._registrar.link_down(self._shard)
             for request in list(self._unanswered):
                 self._answer(request, Unavailable(f"shard {self._shard} went away"))
-            self._registrar.link_down(self._shard)
         self._lost.set()

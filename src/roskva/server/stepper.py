@@ -47,15 +47,21 @@ class Stepper:
         self._stopped = False
 
     def step(self, event: Event) -> None:
-        if self._stopped:
-            return
         if self._stepping:
             self._events.append(event)
+        else:
+            self.work(lambda: self._run(event))
+
+    def work(self, work: Callable[[], None]) -> None:
+        """Of those who carry effects out, later: events that it leads to wait until it is done."""
+        if self._stopped:
             return
         self._before()
         self._stepping = True
         try:
-            self._run(event)
+            work()
+            if self._events:
+                self._run(self._events.popleft())
         except Exception as error:
             self.stop()
             self._broken(error)

@@ -233,8 +233,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "ack of what was overtaken counts for the latest",
         (
             "core.acking:Acking._overtaken",
-            'self.counters["acks"] += 1',
-            "self.ack(session, watched.key, latest, epoch)",
+            "held[session] = new",
+            "held[session] = known",
         ),
     ),
     _mutant(

@@ -227,8 +227,8 @@ class MqttConnection(Delivery, asyncio.Protocol):
             self._refuse(bad)
         finally:
             self._taking = False
-        if self._publishing is not None:
-            self._publishing.pass_on()
+            if self._publishing is not None:
+                self._publishing.pass_on()
         self._quick = self._phase is Phase.OPEN and not self._held and decoder.idle()
 
     def _take(self, packet: Packet) -> None:

@@ -154,11 +154,12 @@ class Publishing:
         if self._passing_on:
             return  # the loop below goes on
         self._passing_on = True
-        while self._arrived and not self._publishing:
-            arrived, self._arrived = self._arrived, []
-            batch = [received for received in arrived if received.update is not None]
-            self._publish(batch)
-        self._passing_on = False
+        try:
+            while self._arrived and not self._publishing:
+                arrived, self._arrived = self._arrived, []
+                self._publish([received for received in arrived if received.update is not None])
+        finally:
+            self._passing_on = False
 
     def _publish(self, batch: list[Received]) -> None:
         updates = [received.update for received in batch if received.update is not None]
