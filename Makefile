@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS := --dist worksteal -n
 PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server "gcc:gcc libc6-dev"
 
-.PHONY: help demo test check verify sim bench bench-full soak lock screenshots vectors clean
+.PHONY: help java demo test check verify sim bench bench-full soak lock screenshots vectors clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,9 +33,11 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 # Once, as part of setting up: the tests' Sparks start with half of the work.
-$(QUICK_SPARK): $(STAMP)
-	@tools/java.sh
+$(QUICK_SPARK): $(STAMP) | java
 	@$(BIN)/python -m tests.quick_spark
+
+java:
+	@tools/java.sh
 
 demo: $(STAMP)
 	@tools/debian.sh curl:curl mosquitto_sub:mosquitto-clients

@@ -5,9 +5,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any
 
-from roskva.answer import Answered
 from roskva.channels.addresses import Addresses
-from roskva.channels.base import Connection, Frame
+from roskva.channels.base import Connection, Frame, Outcomes
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
@@ -209,17 +208,17 @@ class RecordingFront:
         self.full = False
         self.ready = True
 
-    def hand_over_first(self, hand_over: Callable[[], None]) -> None:
-        self.hand_over = hand_over
+    def call_first(self, call: Callable[[], None]) -> None:
+        self.first = call
 
     def step(self, event: Event) -> None:
-        self.hand_over()
+        self.first()
         self.events.append(event)
         self.order.append(type(event).__name__)
 
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
         assert isinstance(message, ClientMessage)
-        self.hand_over()
+        self.first()
         self.messages.append(message)
         self.order.append(type(message).__name__)
 
@@ -240,17 +239,10 @@ class RecordingFront:
     async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
         raise NotImplementedError
 
-    def publish(
-        self,
-        principal: Principal,
-        updates: Sequence[Update],
-        answered: Answered[list[int | RoskvaError]],
-    ) -> None:
+    def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         self.publishing.append(asyncio.ensure_future(self._publish(updates, answered)))
 
-    async def _publish(
-        self, updates: Sequence[Update], answered: Answered[list[int | RoskvaError]]
-    ) -> None:
+    async def _publish(self, updates: Sequence[Update], answered: Outcomes) -> None:
         await self.gate.wait()
         self.published += updates
         results = self.results

@@ -8,7 +8,7 @@ import pytest
 from tests.channels import mqtt_side as side
 from tests.channels.mqtt_side import DISCONNECT, RecordingFront, Side, X, Y, in_a_loop, until
 
-from roskva.answer import Answered
+from roskva.channels.base import Outcomes
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
@@ -20,12 +20,7 @@ both_versions = pytest.mark.parametrize("version", [V3, V5])
 
 
 class BrokenFront(RecordingFront):
-    def publish(
-        self,
-        principal: Principal,
-        updates: Sequence[Update],
-        answered: Answered[list[int | RoskvaError]],
-    ) -> None:
+    def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         raise OSError("out of order")
 
 
@@ -72,12 +67,7 @@ async def test_what_was_read_together_is_passed_on_together_and_at_once() -> Non
 
 
 class RefusingFront(RecordingFront):
-    def publish(
-        self,
-        principal: Principal,
-        updates: Sequence[Update],
-        answered: Answered[list[int | RoskvaError]],
-    ) -> None:
+    def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         answered([TooFast("slow down") for _ in updates])
 
 

@@ -21,12 +21,12 @@ ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.starts
 class RealNode:
     """Used as a context. After a kill, `start` brings it back at the same address."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *flags: str) -> None:
         port = free_port()
         words = ["--data", str(data), "--mqtt-port", "off", "--port", str(port)]
         words += ["--no-pipeline", "--no-probe"]
         self.url = f"http://127.0.0.1:{port}"
-        self._command = [ROSKVA, "serve", *words]
+        self._command = [ROSKVA, "serve", *words, *flags]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "RealNode":

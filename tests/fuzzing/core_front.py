@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tests.channels.mqtt_side import RecordingFront
 
-from roskva.answer import Answered
-from roskva.channels.base import Connection
+from roskva.channels.base import Connection, Outcomes
 from roskva.core.effects import (
     Broadcast,
     Close,
@@ -26,7 +25,6 @@ from roskva.core.effects import (
 )
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.token import TokenKeys
-from roskva.errors import RoskvaError
 from roskva.model import NOBODY, Principal, Update
 from roskva.server.fanout import Fanout
 from roskva.wire.links import (
@@ -87,12 +85,7 @@ class CoreFront(RecordingFront):
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
         self.step(Received(conn, message, principal=principal))
 
-    def publish(
-        self,
-        principal: Principal,
-        updates: Sequence[Update],
-        answered: Answered[list[int | RoskvaError]],
-    ) -> None:
+    def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         answered([7 for _ in updates])
 
     def _work(self, work: Callable[[], None]) -> None:

@@ -29,9 +29,8 @@ GRACE_S = 4.0
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealNode, Path]]:
     data = tmp_path_factory.mktemp("node") / "data"
-    running = RealNode(data)
-    running._command += ["--shards", "2"]  # each is several tasks of Spark, in every audit
-    with running:
+    # Each shard is several tasks of Spark, in every audit.
+    with RealNode(data, "--shards", "2") as running:
         yield running, data
 
 

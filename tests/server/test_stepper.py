@@ -80,7 +80,7 @@ async def test_a_channel_of_a_node_hands_over_first() -> None:
     keys = TokenKeys({1: bytes(32)}, 1)
     front = NodeFront("one", 1, Config(), AllowAll(), keys, broken, Handover())
     heard: list[bool] = []
-    front.hand_over_first(lambda: heard.append(front.core.shedding))
+    front.call_first(lambda: heard.append(front.core.shedding))
     front.step(Shedding(True))
     assert heard == [False]
 

@@ -37,6 +37,9 @@ TLS_LOW_WATER_BYTES: Final = 2 * 1024
 NO_SOCKET: Final = -1
 _SOCKET: Final = attrgetter("fd")
 
+Outcomes = Answered[list[int | RoskvaError]]
+"""Called with the version under which each update is durable, or why it is not."""
+
 
 class Copy:
     """A message in one form, and whom it is about to be written to."""
@@ -52,11 +55,11 @@ class Copy:
         whole delivery. What a socket does not take at once waits in its transport."""
         data, to = self.data, self.to
         self.to = []
-        sockets = list(map(_SOCKET, to))
+        writes = map(os.write, map(_SOCKET, to), repeat(data))
         written: list[int] = []
         while len(written) < len(to):
             try:
-                written.extend(map(os.write, sockets[len(written) :], repeat(data)))
+                written.extend(writes)
             except OSError:  # it takes nothing, is broken, or there is none: the transport knows
                 written.append(0)
         if written.count(len(data)) != len(to):
@@ -141,7 +144,7 @@ class Front(Protocol):
         """Hand an event to the registrar core and carry out what it asks for."""
         ...
 
-    def hand_over_first(self, hand_over: Callable[[], None]) -> None:
+    def call_first(self, call: Callable[[], None]) -> None:
         """For a channel that gathers events: it is called before the core hears anything else, so
         that all of them reach it in the order in which they came."""
         ...
@@ -168,13 +171,8 @@ class Front(Protocol):
         """Whether versions of this app's objects are assigned here, or chosen by publishers."""
         ...
 
-    def publish(
-        self,
-        principal: Principal,
-        updates: Sequence[Update],
-        answered: Answered[list[int | RoskvaError]],
-    ) -> None:
-        """For each update the version under which it is durable, or why it is not.
+    def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
+        """The answer is the outcome of each, or why none of them was looked at.
 
         An update without a version (NO_VERSION) asks for one to be assigned.
         """

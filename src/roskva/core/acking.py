@@ -35,12 +35,10 @@ class Acking:
     def acked(self, event: Acked) -> None:
         for (key, version, epoch), conns in event.acks.items():
             watched = self.interests.watched.get(key)
-            if watched is not None and watched.known is not None and watched.known[1] == epoch:
-                if watched.known[0] == version:
-                    self._latest(watched, watched.known, conns)
-                    continue
-                if NO_VERSION < version < watched.known[0]:
-                    self._overtaken(watched, watched.known, version, conns)
+            if watched is not None and watched.known is not None:
+                latest, current = watched.known
+                if epoch == current and NO_VERSION < version <= latest:
+                    self._together(watched, watched.known, version, conns)
                     continue
             for conn in conns:
                 session = self.conns.get(conn)
@@ -48,24 +46,29 @@ class Acking:
                     session.heard_at = self.interests.now
                     self.ack(session, key, version, epoch)
 
-    def _latest(self, watched: Watched, known: Known, conns: Sequence[Handle]) -> None:
-        key, version, held = watched.key, known[0], watched.sessions
+    def _together(
+        self, watched: Watched, known: Known, version: int, conns: Sequence[Handle]
+    ) -> None:
+        key, epoch, held = watched.key, known[1], watched.sessions
         now, opened, soil = self.interests.now, Phase.OPEN, self.saving.soil
+        latest = version == known[0]
+        new = known if latest else (version, epoch)
         fresh = settled = 0
         for session in map(self.conns.get, conns):
             if session is None or session.phase is not opened:
                 continue
             session.heard_at = now
             acked = held.get(session)
-            if acked is None or acked[0] >= version:
-                self.ack(session, key, *known)
+            if acked is None or acked[0] >= version or not (latest or acked[1] == epoch):
+                self.ack(session, key, version, epoch)
                 continue
             fresh += 1
-            held[session] = known
-            if watched.untold is None:
-                settled += 1
-            else:
-                watched.acked_by(session)
+            held[session] = new
+            if latest:
+                if watched.untold is None:
+                    settled += 1
+                else:
+                    watched.acked_by(session)
             if session.keep:
                 soil(session, key)
         if fresh:
@@ -74,27 +77,6 @@ class Acking:
             self.counters["acks"] += fresh
         if settled:
             watched.acked(settled)
-
-    def _overtaken(
-        self, watched: Watched, known: Known, version: int, conns: Sequence[Handle]
-    ) -> None:
-        held, now, opened = watched.sessions, self.interests.now, Phase.OPEN
-        epoch, new, fresh = known[1], (version, known[1]), 0
-        for session in map(self.conns.get, conns):
-            if session is None or session.phase is not opened:
-                continue
-            session.heard_at = now
-            acked = held.get(session)
-            if acked is None or acked[1] != epoch or acked[0] >= version:
-                self.ack(session, watched.key, version, epoch)
-                continue
-            fresh += 1
-            held[session] = new
-            if session.keep:
-                self.saving.soil(session, watched.key)
-        if fresh:
-            watched.max_acked = max(watched.max_acked, version)
-            self.counters["acks"] += fresh
 
     def ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
         watched = session.registered.get(key)

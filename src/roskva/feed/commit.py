@@ -122,11 +122,12 @@ class GroupCommit:
     def publish(self, updates: Sequence[Update], answered: Answered[int]) -> None:
         """The answer is the offset of the first of them, once they are durable."""
         if self._closed is not None:
-            raise Unavailable("the feed is closed")
-        if self._waiting_rows + len(updates) > MAX_GROUP_ROWS:
-            raise Overloaded("too many updates wait for the disk")
-        self._waiting_rows += len(updates)
-        self._committer.put(_Publish(self, updates, answered))
+            answered(Unavailable("the feed is closed"))
+        elif self._waiting_rows + len(updates) > MAX_GROUP_ROWS:
+            answered(Overloaded("too many updates wait for the disk"))
+        else:
+            self._waiting_rows += len(updates)
+            self._committer.put(_Publish(self, updates, answered))
 
     async def set_marker(self, name: str, marker: Marker) -> None:
         if self._closed is not None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from roskva.answer import Answered, answer_of
-from roskva.channels.base import Connection, Frame
+from roskva.answer import answer_of
+from roskva.channels.base import Connection, Frame, Outcomes
 from roskva.config import Config
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
@@ -118,9 +118,9 @@ class NodeFront:
         self._rates = PublishRates(limits)
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
         self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
-        self._gathering: list[Callable[[], None]] = []
+        self._first: list[Callable[[], None]] = []
         self._stepper = Stepper(
-            *(self.core, self._carry_out, self.core.next_deadline, broken, self._take_gathered)
+            *(self.core, self._carry_out, self.core.next_deadline, broken, self._call_first)
         )
         self._fanout = Fanout(self._stepper.work)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,12 +142,12 @@ class NodeFront:
     def step(self, event: Event) -> None:
         self._stepper.step(event)
 
-    def hand_over_first(self, hand_over: Callable[[], None]) -> None:
-        self._gathering.append(hand_over)
+    def call_first(self, call: Callable[[], None]) -> None:
+        self._first.append(call)
 
-    def _take_gathered(self) -> None:
-        for hand_over in self._gathering:
-            hand_over()
+    def _call_first(self) -> None:
+        for call in self._first:
+            call()
 
     def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
         if type(message) is ClientMessage and (message.operations or message.syncs):
@@ -186,15 +186,11 @@ class NodeFront:
     def assigns_versions(self, app: str) -> bool:
         return self._config.app(app).versions == "assigned"
 
-    def publish(
-        self,
-        principal: Principal,
-        updates: Sequence[Update],
-        answered: Answered[list[int | RoskvaError]],
-    ) -> None:
+    def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         if self.pressure.shedding:
             self.counters["shed_publishes"] += len(updates)
-            raise Overloaded("this node has too much to do: try again later")
+            answered(Overloaded("this node has too much to do: try again later"))
+            return
         admitted = self._within_rate(principal, self._admission.admit_all(principal, list(updates)))
         by_shard: dict[int, list[int]] = {}
         shards = len(self.ports)
@@ -339,10 +335,7 @@ class _Published:
     __slots__ = ("_answered", "_left", "_so_far")
 
     def __init__(
-        self,
-        admitted: list[Update | RoskvaError],
-        shards: int,
-        answered: Answered[list[int | RoskvaError]],
+        self, admitted: list[Update | RoskvaError], shards: int, answered: Outcomes
     ) -> None:
         self._so_far = [NO_VERSION if isinstance(one, Update) else one for one in admitted]
         self._left = shards

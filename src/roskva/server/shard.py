@@ -220,10 +220,7 @@ class Shard:
         def durable(first: int | RoskvaError) -> None:
             answered(first if isinstance(first, RoskvaError) else versions)
 
-        try:
-            self._feed.publish(updates, durable)
-        except RoskvaError as error:
-            answered(error)
+        self._feed.publish(updates, durable)
 
     def _publish_assigned(
         self, updates: Sequence[Update], answered: Answered[list[int]], taken: range | RoskvaError

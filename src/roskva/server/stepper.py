@@ -50,16 +50,16 @@ class Stepper:
         if self._stepping:
             self._events.append(event)
         else:
-            self.work(lambda: self._run(event))
+            self.work(self._run, event)
 
-    def work(self, work: Callable[[], None]) -> None:
+    def work(self, work: Callable[..., None], *arguments: object) -> None:
         """Of those who carry effects out, later: events that it leads to wait until it is done."""
         if self._stopped:
             return
         self._before()
         self._stepping = True
         try:
-            work()
+            work(*arguments)
             if self._events:
                 self._run(self._events.popleft())
         except Exception as error:

@@ -232,7 +232,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "ack of what was overtaken counts for the latest",
         (
-            "core.acking:Acking._overtaken",
+            "core.acking:Acking._together",
             "held[session] = new",
             "held[session] = known",
         ),

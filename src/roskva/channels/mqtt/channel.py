@@ -50,7 +50,7 @@ class MqttChannel:
         self._closing: asyncio.Future[None] | None = None
         self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
         self.handed_over = front.handover.waiting
-        front.hand_over_first(self.take_pubacks)
+        front.call_first(self.take_pubacks)
 
     def __call__(self) -> MqttConnection:
         return MqttConnection(self)

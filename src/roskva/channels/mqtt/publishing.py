@@ -170,8 +170,6 @@ class Publishing:
         front, principal = self._conn.front, self._conn.principal
         try:
             front.publish(principal, updates, partial(self._settle, batch))
-        except RoskvaError as error:
-            self._settle(batch, error)
         except Exception:
             log.exception("publishing failed")
             self._settle(batch, Unavailable("try again later"))
