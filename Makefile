@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS := --dist worksteal -n
 PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server "gcc:gcc libc6-dev"
 
-.PHONY: help java demo test check verify sim bench bench-full soak lock screenshots vectors clean
+.PHONY: help demo test check verify sim bench bench-full soak lock screenshots vectors clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,11 +33,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 # Once, as part of setting up: the tests' Sparks start with half of the work.
-$(QUICK_SPARK): $(STAMP) | java
-	@$(BIN)/python -m tests.quick_spark
-
-java:
+$(QUICK_SPARK): $(STAMP)
 	@tools/java.sh
+	@$(BIN)/python -m tests.quick_spark
 
 demo: $(STAMP)
 	@tools/debian.sh curl:curl mosquitto_sub:mosquitto-clients
@@ -52,10 +50,12 @@ check: $(STAMP)
 
 test: check $(QUICK_SPARK)
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
+	@tools/java.sh
 	$(BIN)/pytest $(WORKERS) 3 -m "not verify"
 
 verify: check $(QUICK_SPARK)
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
+	@tools/java.sh
 	$(BIN)/roskva sim --mutants
 	$(BIN)/roskva sim --exhaustive
 	$(BIN)/roskva sim --seeds 500
