@@ -14,6 +14,7 @@ from roskva.channels.mqtt.connection import MqttConnection
 from roskva.channels.mqtt.fields import Reader, binary, string, u16, varint
 from roskva.channels.mqtt.properties import Properties
 from roskva.channels.peers import Peers
+from roskva.channels.writing import write_one_by_one
 from roskva.core.effects import Acked, Event
 from roskva.errors import RoskvaError
 from roskva.handover import Handover
@@ -309,7 +310,7 @@ class Side:
         notification = Notification(key, version, EPOCH, payload)
         frame = Frame(ServerMessage(PROTOCOL, notifications=[notification]), self.step)
         self.conn.broadcast(frame)
-        frame.flush()
+        frame.flush(write_one_by_one)
         return frame
 
     def confirm(self, *keys: Key, code: str | None = None) -> None:

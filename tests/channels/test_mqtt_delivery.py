@@ -9,6 +9,7 @@ from tests.channels.mqtt_side import EPOCH, RecordingFront, Side, X, Y, in_a_loo
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
 from roskva.channels.mqtt.codes import V3, V5
+from roskva.channels.writing import write_one_by_one
 from roskva.core.effects import Acked, Closed, Drained, Lagging, Tick
 from roskva.model import NO_VERSION
 from roskva.wire.messages import Notification, Operation, Status
@@ -476,13 +477,13 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
         one.subscribe((X, 1), (Y, 1))
     frame = sides[0].broadcast(X, 1)
     sides[1].conn.broadcast(frame)
-    frame.flush()
+    frame.flush(write_one_by_one)
     (first,), (second,) = sides[0].told(), sides[1].told()
     assert first.id == second.id
     # The third has that very id in flight for something else.
     sides[2].conn._in_flight().take(first.id, (Y, 9, EPOCH))
     sides[2].conn.broadcast(frame)
-    frame.flush()
+    frame.flush(write_one_by_one)
     (third,) = sides[2].told()
     assert third == (X, b"1")
     assert third.id != first.id

@@ -6,6 +6,7 @@ import socket
 import uvloop
 
 from roskva.channels.base import NO_SOCKET, Copy, Frame, Stream
+from roskva.channels.writing import write_one_by_one
 from roskva.wire.messages import ServerMessage
 
 PIECE = b"0123456789" * 1000
@@ -53,7 +54,7 @@ async def connected() -> tuple[Told, socket.socket]:
 def tell(told: Told, data: bytes) -> None:
     copy = Copy(data)
     copy.to.append(told)
-    copy.flush()
+    copy.flush(write_one_by_one)
 
 
 def run(scenario: "asyncio._CoroutineLike[None]") -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from roskva.channels.base import Frame
 from roskva.channels.websocket import WebSocket
+from roskva.channels.writing import write_one_by_one
 from roskva.core.effects import Drained, Event, Lagging
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 
@@ -40,7 +41,7 @@ def broadcast(conn: WebSocket, version: int, step: int) -> None:
     message = ServerMessage(PROTOCOL, notifications=[Notification("app/x", version, 1)])
     frame = Frame(message, step)
     conn.broadcast(frame)
-    frame.flush()
+    frame.flush(write_one_by_one)
 
 
 def test_what_else_is_told_in_the_step_in_which_it_lags_is_left_out_and_caught_up_with() -> None:

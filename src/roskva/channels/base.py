@@ -16,14 +16,13 @@ A channel's duties, in order:
 """
 
 import asyncio
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
-from itertools import repeat
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, cast
 
 from roskva.answer import Answered
+from roskva.channels.writing import Write
 from roskva.core.effects import Event
 from roskva.errors import RoskvaError
 from roskva.handover import Handover
@@ -50,22 +49,13 @@ class Copy:
         self.data = data
         self.to: list[Stream] = []
 
-    def flush(self) -> None:
+    def flush(self, write: Write) -> None:
         """Straight to the sockets: there and back through a transport's buffer costs a tenth of a
-        whole delivery. What a socket does not take at once waits in its transport."""
-        data, to = self.data, self.to
-        self.to = []
-        writes = map(os.write, map(_SOCKET, to), repeat(data))
-        written: list[int] = []
-        while len(written) < len(to):
-            try:
-                written.extend(writes)
-            except OSError:  # it takes nothing, is broken, or there is none: the transport knows
-                written.append(0)
-        if written.count(len(data)) != len(to):
-            for stream, so_far in zip(to, written, strict=True):
-                if so_far != len(data):
-                    stream.transport.write(data[so_far:])
+        whole delivery. What a socket does not take at once waits in its transport, which also knows
+        what to do if it is broken, or if there is none."""
+        to, self.to = self.to, []
+        for place, taken in write(list(map(_SOCKET, to)), self.data):
+            to[place].transport.write(self.data[taken:])
 
 
 class Frame:
@@ -86,9 +76,9 @@ class Frame:
             found = self.copies[encode] = Copy(encode(self.message))
         return found
 
-    def flush(self) -> None:
+    def flush(self, write: Write) -> None:
         for copy in self.copies.values():
-            copy.flush()
+            copy.flush(write)
 
 
 class Connection(ABC):

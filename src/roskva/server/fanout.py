@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from roskva.channels.base import Connection, Frame
+from roskva.channels.writing import MOST_AT_ONCE, writer
 from roskva.core.effects import Broadcast
 from roskva.model import Key
 
 SLICE: Final = 1000
-_WRITTEN_TOGETHER: Final = 100
+_WRITTEN_TOGETHER: Final = MOST_AT_ONCE
 """Connections looked at before they are written to. If each were written to as it is looked at, its
 bookkeeping and the system call would push each other out of the processor's caches: a tenth of the
 whole cost. If all were looked at first, the first would wait for the last."""
@@ -35,6 +36,7 @@ class Fanout:
         be to somebody who has a part of a packet, or would be told an older version after it."""
         self._loop = asyncio.get_running_loop()
         self._undisturbed = work
+        self._write = writer()
         self._waves: dict[Key, list[_Wave]] = {}
         """By object, the oldest first. Rarely more than one of an object: a version for some, and
         *unknown* for others."""
@@ -48,7 +50,7 @@ class Fanout:
         for i in range(0, len(conns), _WRITTEN_TOGETHER):
             for conn in conns[i : i + _WRITTEN_TOGETHER]:
                 conn.broadcast(frame)
-            frame.flush()
+            frame.flush(self._write)
 
     def _add(self, key: Key, frame: Frame, conns: Sequence[Connection]) -> None:
         if not self._waves:
@@ -77,8 +79,8 @@ class Fanout:
                 wave.conns.popleft().broadcast(wave.frame)
                 room -= 1
                 if room % _WRITTEN_TOGETHER == 0:
-                    wave.frame.flush()
-            wave.frame.flush()
+                    wave.frame.flush(self._write)
+            wave.frame.flush(self._write)
             if not wave.conns:
                 waves.remove(wave)
             del self._waves[key]

@@ -1,0 +1,127 @@
+"""The same bytes to many sockets, where possible with one system call for all of them.
+
+Linux takes a list of writes at once, `io_submit`, which was made for files. Given sockets that do
+not block, it does each write before it returns, and `io_getevents` then says what became of them.
+That spares a delivery the way into the kernel and back, and leaves the interpreter's lock to other
+threads for all of them once instead of for each.
+
+libc has no functions for these calls, so they are made by their numbers.
+"""
+
+import ctypes
+import logging
+import os
+import platform
+import weakref
+from array import array
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final
+
+Short = list[tuple[int, int]]
+"""Who did not take all of it: its place among the sockets, and how much it took."""
+Write = Callable[[Sequence[int], bytes], Short]
+
+MOST_AT_ONCE: Final = 250
+"""Sockets in one call."""
+_FEW: Final = 8
+"""Up to here, calls of their own cost less than to prepare one for all."""
+
+_NUMBERS: Final = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
+"""Of io_setup, io_destroy, io_getevents and io_submit."""
+_CONTROL_BLOCK: Final = Struct("<QIIHhIQQqQII")
+"""data, key, flags, opcode, priority, socket, address, length, offset, unused, flags, notify."""
+_WRITE: Final = 1
+_EVENT: Final = Struct("<QQqq")
+"""data, control block, result, unused."""
+
+_log = logging.getLogger(__name__)
+
+
+def writer() -> Write:
+    try:
+        return WriteTogether()
+    except OSError as error:
+        _log.info("clients are written to one by one: %s", error)
+        return write_one_by_one
+
+
+def write_one_by_one(sockets: Sequence[int], data: bytes) -> Short:
+    short: Short = []
+    for place, socket in enumerate(sockets):
+        try:
+            taken = os.write(socket, data)
+        except OSError:
+            taken = 0
+        if taken != len(data):
+            short.append((place, taken))
+    return short
+
+
+class WriteTogether:
+    """Of one thread: what it prepares for the kernel is kept and used again."""
+
+    def __init__(self) -> None:
+        if platform.system() != "Linux" or platform.machine() not in _NUMBERS:
+            raise OSError("there is no io_submit here")
+        setup, destroy, self._get_events, self._submit = map(
+            ctypes.c_long, _NUMBERS[platform.machine()]
+        )
+        self._call = ctypes.CDLL(None, use_errno=True).syscall
+        self._context = ctypes.c_ulong()
+        if self._call(setup, ctypes.c_long(MOST_AT_ONCE), ctypes.byref(self._context)) != 0:
+            raise OSError(ctypes.get_errno(), "io_setup failed")
+        weakref.finalize(self, self._call, destroy, self._context)
+
+        blocks = ctypes.create_string_buffer(MOST_AT_ONCE * _CONTROL_BLOCK.size)
+        first = ctypes.addressof(blocks)
+        for place in range(MOST_AT_ONCE):
+            at = place * _CONTROL_BLOCK.size
+            _CONTROL_BLOCK.pack_into(blocks, at, place, 0, 0, _WRITE, 0, 0, 0, 0, 0, 0, 0, 0)
+        self._blocks = (ctypes.c_void_p * MOST_AT_ONCE)(
+            *range(first, first + len(blocks), _CONTROL_BLOCK.size)
+        )
+        # The same field of all blocks, one after the other.
+        self._sockets = memoryview(blocks).cast("B").cast("i")[5::16]
+        self._addresses = memoryview(blocks).cast("B").cast("Q")[3::8]
+        self._lengths = memoryview(blocks).cast("B").cast("Q")[4::8]
+
+        self._events = ctypes.create_string_buffer(MOST_AT_ONCE * _EVENT.size)
+        self._places = memoryview(self._events).cast("B").cast("Q")[0::4]
+        self._results = memoryview(self._events).cast("B").cast("q")[2::4]
+
+    def __call__(self, sockets: Sequence[int], data: bytes) -> Short:
+        if len(sockets) <= _FEW:
+            return write_one_by_one(sockets, data)
+        count = len(sockets)
+        address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value
+        self._sockets[:count] = array("i", sockets)
+        self._addresses[:count] = array("Q", [address or 0]) * count
+        self._lengths[:count] = array("Q", [len(data)]) * count
+        short: Short = []
+        begun = 0
+        while begun < count:
+            blocks = ctypes.byref(self._blocks, begun * ctypes.sizeof(ctypes.c_void_p))
+            done = self._call(self._submit, self._context, ctypes.c_long(count - begun), blocks)
+            if done > 0:
+                short += self._outcome(done, len(data))
+                begun += done
+            else:  # the next one is no socket, or not any more
+                short.append((begun, 0))
+                begun += 1
+        return short
+
+    def _outcome(self, count: int, length: int) -> Short:
+        wanted = ctypes.c_long(count)
+        found = self._call(
+            self._get_events, self._context, wanted, wanted, self._events, ctypes.c_void_p()
+        )
+        assert found == count, "writes are done when they have been submitted"
+        results = self._results[:count].tolist()
+        if results.count(length) == count:
+            return []
+        return [
+            (place, max(0, taken))
+            for place, taken in zip(self._places[:count].tolist(), results, strict=True)
+            if taken != length
+        ]
