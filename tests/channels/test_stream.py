@@ -5,8 +5,8 @@ import socket
 
 import uvloop
 
-from roskva.channels.base import NO_SOCKET, Copy, Frame, Stream
-from roskva.channels.writing import write_one_by_one
+from roskva.channels.base import Copy, Frame, Stream
+from roskva.channels.writing import NO_SOCKET, Write, write_one_by_one, writer
 from roskva.wire.messages import ServerMessage
 
 PIECE = b"0123456789" * 1000
@@ -51,10 +51,10 @@ async def connected() -> tuple[Told, socket.socket]:
     return told, theirs
 
 
-def tell(told: Told, data: bytes) -> None:
+def tell(data: bytes, *streams: Told, write: Write = write_one_by_one) -> None:
     copy = Copy(data)
-    copy.to.append(told)
-    copy.flush(write_one_by_one)
+    copy.to.extend(streams)
+    copy.flush(write)
 
 
 def run(scenario: "asyncio._CoroutineLike[None]") -> None:
@@ -69,7 +69,7 @@ def test_what_a_socket_does_not_take_at_once_follows_in_order() -> None:
         assert told.fd != NO_SOCKET
         count = 0
         while not told.paused:
-            tell(told, PIECE)
+            tell(PIECE, told)
             count += 1
         assert count > 1
         assert told.transport.get_write_buffer_size() > 0
@@ -78,7 +78,7 @@ def test_what_a_socket_does_not_take_at_once_follows_in_order() -> None:
             received += await loop.sock_recv(theirs, 1 << 20)
         assert received == PIECE * count
         await told.resumed.wait()
-        tell(told, b"and on")
+        tell(b"and on", told)
         assert await loop.sock_recv(theirs, 100) == b"and on"
         told.close()
         theirs.close()
@@ -92,7 +92,7 @@ def test_a_peer_that_is_gone_is_found_out_by_the_transport() -> None:
         told, theirs = await connected()
         told.transport.pause_reading()  # so that only writing can tell
         theirs.close()
-        tell(told, PIECE)
+        tell(PIECE, told)
         assert isinstance(await told.lost, OSError)
 
     run(scenario())
@@ -107,5 +107,43 @@ def test_a_socket_is_left_before_its_number_is_another_s() -> None:
         assert told.fd == NO_SOCKET
         assert number != NO_SOCKET
         theirs.close()
+
+    run(scenario())
+
+
+def test_who_reads_slowly_among_many_gets_all_of_it_in_order() -> None:
+    """With one call for all of them, where there is one."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        write = writer()
+        pairs = [await connected() for _ in range(30)]
+        slow, fast = pairs[::3], [pair for i, pair in enumerate(pairs) if i % 3]
+        count = 0
+        while not all(told.paused for told, _ in slow):
+            piece = b"%09d " % count * 1000
+            tell(piece, *(told for told, _ in pairs if not told.paused), write=write)
+            for _, theirs in fast:
+                received = b""
+                while len(received) < len(piece):
+                    received += await loop.sock_recv(theirs, 1 << 20)
+                assert received == piece
+            count += 1
+        for told, theirs in slow:
+            received = b""
+            while told.paused or told.transport.get_write_buffer_size():
+                received += await loop.sock_recv(theirs, 1 << 20)
+            tell(b"and on", *[told] * 10, write=write)
+            told.close()
+            while piece := await loop.sock_recv(theirs, 1 << 20):
+                received += piece
+            whole = b"".join(b"%09d " % number * 1000 for number in range(count))
+            assert received.endswith(b"and on" * 10)
+            assert whole.startswith(received.removesuffix(b"and on" * 10))
+            assert len(received) > len(PIECE)
+        for told, theirs in pairs:
+            told.close()
+            theirs.close()
+            await told.lost
 
     run(scenario())

@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, cast
 
 from roskva.answer import Answered
-from roskva.channels.writing import Write
+from roskva.channels.writing import NO_SOCKET, Write
 from roskva.core.effects import Event
 from roskva.errors import RoskvaError
 from roskva.handover import Handover
@@ -33,7 +33,6 @@ MAX_UNREAD_BYTES: Final = 64 * 1024
 """Answers that a client leaves unread before it is no longer read from."""
 TLS_HIGH_WATER_BYTES: Final = 8 * 1024
 TLS_LOW_WATER_BYTES: Final = 2 * 1024
-NO_SOCKET: Final = -1
 _SOCKET: Final = attrgetter("fd")
 
 Outcomes = Answered[list[int | RoskvaError]]

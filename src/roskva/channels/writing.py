@@ -12,6 +12,7 @@ import ctypes
 import logging
 import os
 import platform
+import socket
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
@@ -21,9 +22,13 @@ from typing import Final
 Short = list[tuple[int, int]]
 """Who did not take all of it: its place among the sockets, and how much it took."""
 Write = Callable[[Sequence[int], bytes], Short]
+"""To at most `MOST_AT_ONCE` sockets."""
 
 MOST_AT_ONCE: Final = 250
-"""Sockets in one call."""
+"""The more, the less often Python and the kernel push each other out of the processor's caches. But
+the first of them waits until all were looked at."""
+NO_SOCKET: Final = -1
+"""In the place of a socket: none that may be written to."""
 _FEW: Final = 8
 """Up to here, calls of their own cost less than to prepare one for all."""
 
@@ -32,6 +37,7 @@ _NUMBERS: Final = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
 _CONTROL_BLOCK: Final = Struct("<QIIHhIQQqQII")
 """data, key, flags, opcode, priority, socket, address, length, offset, unused, flags, notify."""
 _WRITE: Final = 1
+_POINTER_BYTES: Final = 8
 _EVENT: Final = Struct("<QQqq")
 """data, control block, result, unused."""
 
@@ -40,17 +46,28 @@ _log = logging.getLogger(__name__)
 
 def writer() -> Write:
     try:
-        return WriteTogether()
+        together = WriteTogether()
+        _try_out(together)
     except OSError as error:
         _log.info("clients are written to one by one: %s", error)
         return write_one_by_one
+    return together
+
+
+def _try_out(write: Write) -> None:
+    """A kernel may have the calls, and not for sockets."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.setblocking(False)
+        if write([one.fileno()] * (_FEW + 1), b"?"):
+            raise OSError("io_submit does not write to sockets here")
 
 
 def write_one_by_one(sockets: Sequence[int], data: bytes) -> Short:
     short: Short = []
-    for place, socket in enumerate(sockets):
+    for place, number in enumerate(sockets):
         try:
-            taken = os.write(socket, data)
+            taken = os.write(number, data)
         except OSError:
             taken = 0
         if taken != len(data):
@@ -62,7 +79,8 @@ class WriteTogether:
     """Of one thread: what it prepares for the kernel is kept and used again."""
 
     def __init__(self) -> None:
-        if platform.system() != "Linux" or platform.machine() not in _NUMBERS:
+        known = platform.system() == "Linux" and platform.machine() in _NUMBERS
+        if not known or ctypes.sizeof(ctypes.c_void_p) != _POINTER_BYTES:
             raise OSError("there is no io_submit here")
         setup, destroy, self._get_events, self._submit = map(
             ctypes.c_long, _NUMBERS[platform.machine()]
@@ -91,7 +109,7 @@ class WriteTogether:
         self._results = memoryview(self._events).cast("B").cast("q")[2::4]
 
     def __call__(self, sockets: Sequence[int], data: bytes) -> Short:
-        if len(sockets) <= _FEW:
+        if len(sockets) <= _FEW or NO_SOCKET in sockets:  # at which each call would end
             return write_one_by_one(sockets, data)
         count = len(sockets)
         address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value
@@ -101,12 +119,12 @@ class WriteTogether:
         short: Short = []
         begun = 0
         while begun < count:
-            blocks = ctypes.byref(self._blocks, begun * ctypes.sizeof(ctypes.c_void_p))
+            blocks = ctypes.byref(self._blocks, begun * _POINTER_BYTES)
             done = self._call(self._submit, self._context, ctypes.c_long(count - begun), blocks)
             if done > 0:
                 short += self._outcome(done, len(data))
                 begun += done
-            else:  # the next one is no socket, or not any more
+            else:  # the next one is not to be written to, and was not
                 short.append((begun, 0))
                 begun += 1
         return short
@@ -116,7 +134,8 @@ class WriteTogether:
         found = self._call(
             self._get_events, self._context, wanted, wanted, self._events, ctypes.c_void_p()
         )
-        assert found == count, "writes are done when they have been submitted"
+        if found != count:  # nobody knows what was written to whom
+            raise OSError(ctypes.get_errno(), f"io_getevents knows of {found} writes, not {count}")
         results = self._results[:count].tolist()
         if results.count(length) == count:
             return []

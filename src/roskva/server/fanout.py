@@ -16,10 +16,6 @@ from roskva.core.effects import Broadcast
 from roskva.model import Key
 
 SLICE: Final = 1000
-_WRITTEN_TOGETHER: Final = MOST_AT_ONCE
-"""Connections looked at before they are written to. If each were written to as it is looked at, its
-bookkeeping and the system call would push each other out of the processor's caches: a tenth of the
-whole cost. If all were looked at first, the first would wait for the last."""
 
 
 class _Wave:
@@ -47,8 +43,8 @@ class Fanout:
         if self._waves or len(conns) > SLICE:
             self._add(effect.message.notifications[0].object, frame, conns)
             return
-        for i in range(0, len(conns), _WRITTEN_TOGETHER):
-            for conn in conns[i : i + _WRITTEN_TOGETHER]:
+        for i in range(0, len(conns), MOST_AT_ONCE):
+            for conn in conns[i : i + MOST_AT_ONCE]:
                 conn.broadcast(frame)
             frame.flush(self._write)
 
@@ -78,7 +74,7 @@ class Fanout:
             while wave.conns and room > 0:
                 wave.conns.popleft().broadcast(wave.frame)
                 room -= 1
-                if room % _WRITTEN_TOGETHER == 0:
+                if room % MOST_AT_ONCE == 0:
                     wave.frame.flush(self._write)
             wave.frame.flush(self._write)
             if not wave.conns:
