@@ -1,9 +1,9 @@
 """Serving: fan-out, latency and memory of a node, side by side with Mosquitto.
 
-The same client program (`generator/`) talks to both, over loopback, in turns, so that whatever else
-the machine does meets both alike; a ratio is the median of the ratios of such turns. Each server
-has one core, and the generator the others. Clients subscribe with QoS 1 and a clean session, and
-acknowledge every packet; an update is the version in digits.
+The same client program (`generator/`) talks to both, over loopback, in short turns, so that
+whatever else the machine does meets both alike; a ratio is the median of the ratios of such turns.
+Each server has one core, and the generator the others. Clients subscribe with QoS 1 and a clean
+session, and acknowledge every packet; an update is the version in digits.
 
 For throughput, the next update leaves when the last has reached half of the subscribers (`load.c`).
 So the server always has something to do, and both do the same work: with many more updates under
@@ -28,7 +28,7 @@ import msgspec
 
 from benchmarks.result import Result, Settings
 from benchmarks.serving import authorised, encrypted, observed
-from benchmarks.serving.generator import Generator, Load, Protocol
+from benchmarks.serving.generator import Generator, Load, Population, Protocol
 from benchmarks.serving.servers import (
     Server,
     mosquitto,
@@ -41,6 +41,7 @@ SUBSCRIBERS: Final = 1000
 WINDOW: Final = 1.5
 RATE: Final = 10.0
 IDLE_EACH: Final = 5
+_WARMUP_S: Final = 0.2
 
 PEER: Final = "Mosquitto"
 OURS: Final = "Roskva"
@@ -90,6 +91,23 @@ def _servers(directory: Path, cores: set[int]) -> Iterator[list[Server]]:
         ]
 
 
+@contextmanager
+def _clients(
+    generator: Generator, servers: list[Server], clean: bool = True
+) -> Iterator[dict[str, Population]]:
+    """Of each server, connected all the time: then turns can be short."""
+    with ExitStack() as stack:
+        found = {
+            server.name: stack.enter_context(
+                generator.population(server, subscribers=SUBSCRIBERS, clean=clean)
+            )
+            for server in servers
+        }
+        for clients in found.values():
+            clients.connect()
+        yield found
+
+
 def _new(directory: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=directory))
 
@@ -98,10 +116,11 @@ def _new(directory: Path) -> Path:
 
 
 def in_turns(
-    settings: Settings, servers: list[Server], measure: Callable[[Server], Load]
+    settings: Settings, servers: list[Server], measure: Callable[[Server], Load], often: int = 1
 ) -> dict[str, list[Load]]:
+    """`often`: turns in each repetition. Short ones are closer to each other."""
     loads: dict[str, list[Load]] = {server.name: [] for server in servers}
-    for turn in range(settings.repetitions):
+    for turn in range(settings.repetitions * often):
         for server in servers[:: -1 if turn % 2 else 1]:
             loads[server.name].append(measure(server))
     return loads
@@ -153,14 +172,15 @@ def throughput(settings: Settings, generator: Generator, servers: list[Server]) 
     results = []
     for clean, sessions in ((True, "clean"), (False, "persistent")):
         settings.progress(f"deliveries to {sessions} sessions")
-        run = partial(
-            generator.run,
-            subscribers=SUBSCRIBERS,
-            window=WINDOW,
-            seconds=_seconds(settings),
-            clean=clean,
-        )
-        loads = in_turns(settings, servers, run)
+        with _clients(generator, servers, clean) as clients:
+            loads = in_turns(
+                settings,
+                servers,
+                lambda server: clients[server.name].measure(
+                    window=WINDOW, seconds=_seconds(settings) / 2, warmup=_WARMUP_S
+                ),
+                often=3,
+            )
         whole = min(load.delivered(SUBSCRIBERS) for some in loads.values() for load in some)
         name = f"acknowledged MQTT deliveries, {sessions} sessions"
         rate = figure(name, "/s", loads, lambda load: load.per_s, busy(loads))
@@ -175,8 +195,15 @@ def throughput(settings: Settings, generator: Generator, servers: list[Server]) 
 
 def latency(settings: Settings, generator: Generator, servers: list[Server]) -> list[Result]:
     settings.progress("latency")
-    run = partial(generator.run, subscribers=SUBSCRIBERS, rate=RATE, seconds=_seconds(settings))
-    loads = in_turns(settings, servers, run)
+    with _clients(generator, servers) as clients:
+        loads = in_turns(
+            settings,
+            servers,
+            lambda server: clients[server.name].measure(
+                rate=RATE, seconds=_seconds(settings), warmup=_WARMUP_S
+            ),
+            often=3,
+        )
     results = []
     percentiles: list[tuple[str, Callable[[Load], float]]] = [
         ("p50", lambda load: load.p50_us / 1000),
