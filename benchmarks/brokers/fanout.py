@@ -32,7 +32,7 @@ WINDOW: Final = 1.5
 RATE: Final = 10.0
 _WARMUP_S: Final = 0.2
 _MORE_TURNS: Final = 2
-"""One of them may meet a machine that is busy with something else; the middle of five does not."""
+"""The machine may be busy with something else in one or two of them."""
 
 _WHY_RATE: Final = (
     "it acknowledges nothing and keeps nothing: one send per delivery, and no packet to read back; "
