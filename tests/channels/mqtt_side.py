@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
+from socket import socket
 from typing import Any
 
 from roskva.channels.addresses import Addresses
@@ -152,8 +153,8 @@ class Told:
 
 
 class FakeTransport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, socket: socket | None = None) -> None:
+        super().__init__({"socket": socket} if socket is not None else None)
         self.written = b""
         self.unread = 0
         self.reading = True
@@ -264,13 +265,14 @@ class Side:
         version: int = V3,
         front: RecordingFront | None = None,
         mqtt: MqttChannel | None = None,
+        socket: socket | None = None,
         **limits: Any,
     ) -> None:
         self.version = version
         self.front = front or RecordingFront()
         self.mqtt = mqtt or MqttChannel(self.front, ADDRESSES, MqttLimits(**limits))
         self.conn: MqttConnection = self.mqtt()
-        self.transport = FakeTransport()
+        self.transport = FakeTransport(socket)
         self.conn.connection_made(self.transport)
         self.step = 0
 
@@ -279,7 +281,7 @@ class Side:
     def receive(self, *packets: bytes) -> None:
         for data in packets:
             self.conn.data_received(data)
-        self.mqtt.take_pubacks()  # as at the end of a turn of the loop
+        self.mqtt.acks.take()  # as at the end of a turn of the loop
 
     def taken(self) -> list[bytes]:
         """What was sent to the client since it was last asked."""

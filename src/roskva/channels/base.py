@@ -16,6 +16,7 @@ A channel's duties, in order:
 """
 
 import asyncio
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from operator import attrgetter
@@ -118,9 +119,15 @@ class Stream(Connection):
             self.transport.set_write_buffer_limits(TLS_HIGH_WATER_BYTES, TLS_LOW_WATER_BYTES)
             return
         self.transport.set_write_buffer_limits(0)
-        socket = transport.get_extra_info("socket")
-        if socket is not None:
-            self.fd = socket.fileno()
+        peer = transport.get_extra_info("socket")
+        if peer is not None:
+            self.fd = peer.fileno()
+
+    def wake_for(self, count: int) -> None:
+        """What arrives is read when there are at least so many bytes of it, or the end."""
+        if self.fd != NO_SOCKET:
+            peer = self.transport.get_extra_info("socket")
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def left(self) -> None:
         self.fd = NO_SOCKET

@@ -13,12 +13,11 @@ from typing import Final
 
 from roskva.channels.addresses import Addresses
 from roskva.channels.base import Front
+from roskva.channels.mqtt.acks import Acks
 from roskva.channels.mqtt.connection import MqttConnection
-from roskva.channels.mqtt.delivery import Notice, Notices
+from roskva.channels.mqtt.delivery import Notices
 from roskva.channels.mqtt.limits import MqttLimits
 from roskva.channels.mqtt.publishing import Publishing
-from roskva.core.effects import Acked, Handle
-from roskva.core.packets import Sent
 
 _TURN_S: Final = 1.0
 _VISITS_AT_ONCE: Final = 500
@@ -30,6 +29,7 @@ class MqttChannel:
     def __init__(self, front: Front, addresses: Addresses, limits: MqttLimits) -> None:
         self.front = front
         self.addresses = addresses
+        self.acks = Acks(front)
         self.limits = limits
         notices = Notices()
         # A frame finds its copies by these. A bound method's hash is made of its parts each time.
@@ -38,57 +38,15 @@ class MqttChannel:
         self.turn = 0
         self.counters: Counter[str] = Counter()
         self._visits: dict[int, dict[MqttConnection, None]] = {}
-        self._acks: dict[Sent, list[Handle]] = {}
-        """What was acked in this turn of the loop, and by whom."""
-        self._noticed: list[Notice] = []
-        """Those among them that hold their list."""
-        self._full: dict[MqttConnection, None] = {}
-        """Those with acks since, which may have room again."""
         self._timer: asyncio.TimerHandle | None = None
         self.publishing: set[Publishing] = set()
         """Those with something to answer."""
         self._closing: asyncio.Future[None] | None = None
         self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
         self.handed_over = front.handover.waiting
-        front.call_first(self.take_pubacks)
 
     def __call__(self) -> MqttConnection:
         return MqttConnection(self)
-
-    # Acks: all that arrive in one turn of the loop are one step of the core. What has been acked is
-    # no longer in flight, so the core must not go on telling before it has heard of it.
-
-    def acks_of(self, sent: Sent) -> list[Handle]:
-        """To add a connection to."""
-        self._take_soon()
-        return self._acks.setdefault(sent, [])
-
-    def acks_of_notice(self, notice: Notice) -> list[Handle]:
-        acked = notice.acked = self.acks_of(notice.sent)
-        self._noticed.append(notice)
-        return acked
-
-    def may_have_room(self, conn: MqttConnection) -> None:
-        """Again: it has acked something since it was full."""
-        self._take_soon()
-        self._full[conn] = None
-
-    def _take_soon(self) -> None:
-        if not self._acks and not self._full:
-            asyncio.get_running_loop().call_soon(self.take_pubacks)
-
-    def take_pubacks(self) -> None:
-        if not self._acks and not self._full:
-            return
-        acks, self._acks = self._acks, {}
-        full, self._full = self._full, {}  # both now: a step asks for what was gathered meanwhile
-        for notice in self._noticed:
-            notice.acked = None
-        self._noticed.clear()
-        if acks:
-            self.front.step(Acked(acks))
-        for conn in full:
-            conn.go_on()
 
     # Time.
 

@@ -9,6 +9,7 @@ too much that it asked for is unanswered.
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Coroutine, Sequence
 from enum import Enum
@@ -36,6 +37,7 @@ from roskva.channels.mqtt.limits import FOR_PUBLISHES, FOR_REQUESTS, FOR_SESSION
 from roskva.channels.mqtt.publishing import Publishing
 from roskva.channels.mqtt.requests import Requests
 from roskva.channels.peers import certificate_name
+from roskva.channels.writing import NO_SOCKET
 from roskva.core.effects import Attached, Closed
 from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
 from roskva.model import MAX_SOURCE_BYTES, NOBODY, Principal
@@ -48,6 +50,8 @@ _SIGN_OF_LIFE_S: Final = 600.0
 """How often the core hears of a client that says nothing it would hear of."""
 
 _PUBACK: Final = codes.PUBACK << 4
+_SOME_ACKS: Final = 64
+"""Bytes: the acks of what may be in flight on the short way, and more."""
 
 CLOSING: Final = {
     None: Reason.KEEP_ALIVE_TIMEOUT,
@@ -76,7 +80,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
     channel = "mqtt"
 
     def __init__(self, mqtt: "MqttChannel") -> None:
-        super().__init__(mqtt.encode_v3)
+        super().__init__(mqtt.encode_v3, mqtt.acks)
         self.mqtt = mqtt
         self.front = mqtt.front
         self.limits = mqtt.limits
@@ -120,18 +124,8 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self._heard_in = mqtt.turn
         if mqtt.handed_over:  # it comes first: meanwhile, more than one ack may arrive of a client
             mqtt.front.handover.look()
-        older = self._older
-        if older is not None and self._quick:
-            newer = self._newer
-            if data == older.ack:
-                self._older, self._newer, self._room = newer, None, self._max_packet
-                (older.acked or mqtt.acks_of_notice(older)).append(self)
-                return
-            if newer is not None and data == older.ack + newer.ack:
-                self._older, self._newer, self._room = None, None, self._max_packet
-                (older.acked or mqtt.acks_of_notice(older)).append(self)
-                (newer.acked or mqtt.acks_of_notice(newer)).append(self)
-                return
+        if self._quick and self._older is not None and self._take_acks(data):
+            return
         if self._quick and data[0] == _PUBACK:
             ids = pubacks(data)
             if ids is not None:
@@ -141,20 +135,40 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self._decoder.feed(data)
         self._take_packets()
 
+    def _read_acks(self) -> bool:
+        """Straight from the socket, before the transport hears of them. Anything else that is there
+        is kept for later: this may be called while the core must not be disturbed."""
+        if not self._quick or self.fd == NO_SOCKET:
+            return False
+        try:
+            data = os.read(self.fd, _SOME_ACKS)
+        except OSError:  # nothing there; or nobody, which the transport finds out too
+            return False
+        self._heard_in = self.mqtt.turn
+        if self._take_acks(data):
+            return True
+        if data:
+            self._quick = False
+            self._decoder.feed(data)
+            asyncio.get_running_loop().call_soon(self._take_packets)
+        return False
+
     def _puback(self, id: int) -> None:
         sent = self._acked(id)
         if sent is not None:
-            self.mqtt.acks_of(sent).append(self)
+            self.acks.of(sent).append(self)
         if self._full:
-            self.mqtt.may_have_room(self)
+            self.acks.may_have_room(self)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self.release(FOR_UNREAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._take_packets()  # if something was read before the transport found the end
         self.left()
         self._end()
+        self.acks.one_by_one(self)
         self.mqtt.forget(self)
         self.mqtt.addresses.leave(self._address)
         if self._row:
@@ -285,7 +299,8 @@ class MqttConnection(Delivery, asyncio.Protocol):
 
     def _publishes(self) -> Publishing:
         if self._publishing is None:
-            self._publishing = Publishing(self)
+            self._publishing, self._only_listens = Publishing(self), False
+            self.acks.one_by_one(self)
         return self._publishing
 
     def _goodbye(self, packet: Disconnect) -> None:
@@ -365,6 +380,8 @@ class MqttConnection(Delivery, asyncio.Protocol):
 
     def _end(self) -> None:
         if self._phase is not Phase.CLOSED:
+            if self._older is not None:
+                self._read_acks()  # what is unread at the end is answered by a reset, not by a word
             self._phase, self._quick = Phase.CLOSED, False
             self._stop()
             self.transport.close()

@@ -15,8 +15,9 @@ about to ack. That way is short, and all it touches is in one object: with thous
 each object is a cache miss.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roskva.channels.base import Copy, Frame, Front, Stream
 from roskva.channels.mqtt import encode, fields
@@ -27,10 +28,14 @@ from roskva.core.packets import MAX_ID, PacketIds, Sent
 from roskva.model import NO_VERSION, Key
 from roskva.wire.messages import Notification, ServerMessage
 
+if TYPE_CHECKING:
+    from roskva.channels.mqtt.acks import Acks
+
 UNKNOWN: Final = b"?"
 _NO_PROPERTIES: Final = b"\0"
 _VERSION: Final = b"\x26" + fields.string("version")
 
+NEVER: Final = -1
 _AT_MOST_ONCE: Final = 0
 _AT_LEAST_ONCE: Final = 1
 _NOT_SUBSCRIBED: Final = -1
@@ -50,7 +55,7 @@ class Notice(Copy):
         self.ack = encode.puback(V3, id)
         """As clients send it."""
         self.acked: list[Handle] | None = None
-        """Who has, in this turn of the loop (`MqttChannel.acks_of`)."""
+        """Who has, in this turn of the loop (`Acks.of_notice`)."""
         self._topic = topic
         self._rest = rest
         self._once: bytes | None = None
@@ -112,16 +117,28 @@ class Delivery(Stream):
 
     __slots__ = (
         *("_awaited", "_congested", "_encode", "_full", "_ids", "_looks_up", "_max_packet"),
-        *("_newer", "_older", "_receive_maximum", "_resumed", "_room", "_since", "_told"),
-        *("front", "granted"),
+        *(
+            "_newer",
+            "_older",
+            "_only_listens",
+            "_receive_maximum",
+            "_resumed",
+            "_room",
+            "_since",
+            "_told",
+        ),
+        *("acked_in", "acks", "front", "granted"),
     )
     front: Front
 
-    def __init__(self, encode: Callable[[ServerMessage], list[Notice]]) -> None:
+    def __init__(self, encode: Callable[[ServerMessage], list[Notice]], acks: "Acks") -> None:
+        self.acks = acks
         self._encode = encode
         self._older: Notice | None = None
         self._newer: Notice | None = None
         """What is in flight on the short way: nothing, one, or two in the order they were sent."""
+        self.acked_in = NEVER
+        """The turn of `acks` in which something on the short way was."""
         self._ids: PacketIds | None = None
         """What is in flight otherwise."""
         self._room = 0
@@ -135,6 +152,7 @@ class Delivery(Stream):
         """Subscriptions to be answered with the current version, or without sending it."""
         self._receive_maximum = self._max_packet = 0
         self._resumed = self._full = False
+        self._only_listens = True
         self._looks_up = False
         """A topic has QoS 0, or was given up: so topics are looked up, and the short way, on which
         none is, stays closed."""
@@ -206,8 +224,14 @@ class Delivery(Stream):
                 self._newer, self._room = notice, 0
                 notice.to.append(self)
                 return
-        if self._max_packet:
+        if self._newer is not None and self._read_acks():
+            self.broadcast(frame)
+        elif self._max_packet:
             self._broadcast(notice, frame)
+
+    @abstractmethod
+    def _read_acks(self) -> bool:
+        """Of the two that are in flight on the short way: whether any was there to be read."""
 
     def _copy(self, frame: Frame) -> Notice:
         notice = frame.copies[self._encode] = self._encode(frame.message)[0]
@@ -277,8 +301,29 @@ class Delivery(Stream):
 
     # What is in flight.
 
+    def _take_acks(self, data: bytes) -> bool:
+        """Whether they are of what is in flight on the short way, and nothing else."""
+        older, newer, acks = self._older, self._newer, self.acks
+        if older is None:
+            return False
+        if data == older.ack:
+            self._older, self._newer, self._room = newer, None, self._max_packet
+            (older.acked or acks.of_notice(older)).append(self)
+            if self.acked_in == acks.turn and self._only_listens:
+                acks.in_pairs(self)
+            self.acked_in = acks.turn
+            return True
+        if newer is not None and data == older.ack + newer.ack:
+            self._older, self._newer, self._room = None, None, self._max_packet
+            (older.acked or acks.of_notice(older)).append(self)
+            (newer.acked or acks.of_notice(newer)).append(self)
+            self.acked_in = acks.turn
+            return True
+        return False
+
     def _in_flight(self) -> PacketIds:
         """The table; from now on the short way is closed, until it is empty."""
+        self.acks.one_by_one(self)
         ids = self._ids
         if ids is None:
             ids = self._ids = PacketIds(self._receive_maximum)
