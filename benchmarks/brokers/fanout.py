@@ -13,10 +13,11 @@ what waits there for its turn does not wait for the server.
 
 Roskva syncs every update to disk before it accepts it, and Redis streams do so, too; a NATS KV
 bucket writes it, and the others keep nothing on disk. Server CPU is that of all its processes, and
-it has one core.
+it has one core. All clients of all servers stay connected: turns are short and close to each other.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
 
 import msgspec
@@ -56,30 +57,37 @@ def run(settings: Settings) -> list[Result]:
     seconds = 5.0 if settings.full else 0.6
     settings = msgspec.structs.replace(settings, repetitions=settings.repetitions + _MORE_TURNS)
 
-    with bench() as here, here.all_started(peers) as servers:
+    with bench() as here, here.all_started(peers) as servers, ExitStack() as stack:
+        clients = {
+            peer.name: stack.enter_context(
+                peer.clients(
+                    here.generator,
+                    servers[peer.name],
+                    subscribers=SUBSCRIBERS,
+                    objects=1,
+                    each=1,
+                    app="fanout",
+                )
+            )
+            for peer in peers
+        }
+        own = stack.enter_context(
+            here.generator.population(
+                servers[OURS], subscribers=SUBSCRIBERS, protocol="websocket", app="websocket"
+            )
+        )
+        for population in (*clients.values(), own):
+            population.connect()
 
         def measure(peer: Peer) -> Turn:
-            with peer.clients(
-                here.generator,
-                servers[peer.name],
-                subscribers=SUBSCRIBERS,
-                objects=1,
-                each=1,
-                app="fanout",
-            ) as clients:
-                clients.connect()
-                fan_out = clients.measure(window=WINDOW, seconds=seconds, warmup=_WARMUP_S)
-                one = None
-                if peer.name in (OURS, CORE.name):
-                    one = clients.measure(window=1.0, seconds=seconds, warmup=_WARMUP_S)
-                latency = clients.measure(rate=RATE, seconds=seconds, warmup=_WARMUP_S)
-            if peer.name != OURS:
-                return Turn(fan_out, latency, one)
-            with here.generator.population(
-                servers[OURS], subscribers=SUBSCRIBERS, protocol="websocket", app="websocket"
-            ) as clients:
-                clients.connect()
-                websocket = clients.measure(window=WINDOW, seconds=seconds, warmup=_WARMUP_S)
+            its = clients[peer.name]
+            fan_out = its.measure(window=WINDOW, seconds=seconds, warmup=_WARMUP_S)
+            one = websocket = None
+            if peer.name in (OURS, CORE.name):
+                one = its.measure(window=1.0, seconds=seconds, warmup=_WARMUP_S)
+            latency = its.measure(rate=RATE, seconds=seconds, warmup=_WARMUP_S)
+            if peer.name == OURS:
+                websocket = own.measure(window=WINDOW, seconds=seconds, warmup=_WARMUP_S)
             return Turn(fan_out, latency, one, websocket)
 
         turns = in_turns(peers, settings, measure)

@@ -3,7 +3,7 @@
 All that are read in one turn of the loop are one step of the core. What has been acked is no longer
 in flight, so the core must not go on telling before it has heard of it.
 
-A client that acks twice within a tenth of a second is busy. From then on its acks no longer wake
+A client that acks twice within 40 ms is busy. From then on its acks no longer wake
 us: they are read in pairs, straight before it is told the next but one. When it is left in peace
 for a while, or does not ack in time, each wakes us as before.
 """
@@ -20,7 +20,7 @@ ONE_BYTE: Final = 1
 MORE_THAN_TWO_ACKS: Final = 9
 """In bytes. What else is shorter waits with them: a PINGREQ, and a PUBREL or a PUBLISH of a few
 letters, which is why clients that publish are never busy."""
-TURN_S: Final = 0.1
+TURN_S: Final = 0.04
 _TURNS_IN_PEACE: Final = 2
 _LOOKS_AT_ONCE: Final = 500
 

@@ -212,8 +212,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
                 requests.settle(status)
             self._answer_requests(requests)
         if message.notifications:
-            for notice in self._encode(message):
-                self._tell(notice)
+            self._tell(self._encode(message))
         for status in message.statuses:
             self._settled(status.object, status.registered)
 

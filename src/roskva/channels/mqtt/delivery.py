@@ -16,7 +16,7 @@ each object is a cache miss.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from roskva.channels.base import Copy, Frame, Front, Stream
@@ -244,7 +244,7 @@ class Delivery(Stream):
         if self._congested:
             self._leave_out(frame.step)
         elif qos == _AT_MOST_ONCE:
-            self._tell_once(fitting, 0)
+            self._write(self._once(fitting, 0))
         elif self._in_flight().full():
             self._leave_out(frame.step)
         else:
@@ -254,31 +254,37 @@ class Delivery(Stream):
             elif id is not None:
                 self.transport.write(fitting.packet(QOS_1, id))
 
-    def _tell(self, notice: Notice) -> None:
+    def _tell(self, notices: Sequence[Notice]) -> None:
         """To this session alone: the answer to a SUBSCRIBE, or what it had missed."""
+        self._write(b"".join(map(self._packet, notices)))
+
+    def _packet(self, notice: Notice) -> bytes:
+        """To be sent now; or nothing."""
         key = notice.key
         send_current = self._awaited.pop(key, None)
         if send_current is False:
             self._pass_over(notice)
-            return
+            return b""
         flags = RETAIN if send_current else 0
         if key not in self.granted:
             flags |= DUP  # an earlier connection may have been sent it
         qos, fitting = self._qos(key), self._fitting(notice)
-        if fitting is None:
-            return
+        if fitting is None or qos == _NOT_SUBSCRIBED:
+            return b""
         if qos == _AT_MOST_ONCE:
-            self._tell_once(fitting, flags)
-        elif qos == _AT_LEAST_ONCE:
-            in_flight = self._in_flight()
-            if in_flight.full():
-                if send_current:
-                    self._awaited[key] = True
-                self._leave_out(0)
-                return
-            id = in_flight.take(notice.id, notice.sent)
-            if id is not None:
-                self.transport.write(fitting.packet(QOS_1 | flags, id))
+            return self._once(fitting, flags)
+        in_flight = self._in_flight()
+        if in_flight.full():
+            if send_current:
+                self._awaited[key] = True
+            self._leave_out(0)
+            return b""
+        id = in_flight.take(notice.id, notice.sent)
+        return b"" if id is None else fitting.packet(QOS_1 | flags, id)
+
+    def _write(self, packets: bytes) -> None:
+        if packets:
+            self.transport.write(packets)
 
     def _fitting(self, notice: Notice) -> Notice | None:
         """In the size that the client takes, if there is one."""
@@ -286,11 +292,11 @@ class Delivery(Stream):
             notice = notice.shortened()
         return notice if notice.size <= self._max_packet else None
 
-    def _tell_once(self, notice: Notice, flags: int) -> None:
+    def _once(self, notice: Notice, flags: int) -> bytes:
         if self._told.get(notice.key) == notice.sent:
-            return  # QoS 0 is never acked, so the core says it again and again
+            return b""  # QoS 0 is never acked, so the core says it again and again
         self._told[notice.key] = notice.sent
-        self.transport.write(notice.packet(flags, 0) if flags else notice.once())
+        return notice.packet(flags, 0) if flags else notice.once()
 
     def _pass_over(self, notice: Notice) -> None:
         """The client asked not to be sent what there was before it subscribed."""
