@@ -209,6 +209,8 @@ class RecordingFront:
         self.principal: Principal | RoskvaError = NOBODY
         self.full = False
         self.ready = True
+        self.heard: Callable[[], object] = lambda: None
+        """What happens when a client has said something."""
 
     def call_first(self, call: Callable[[], None]) -> None:
         self.first = call
@@ -223,6 +225,7 @@ class RecordingFront:
         self.first()
         self.messages.append(message)
         self.order.append(type(message).__name__)
+        self.heard()
 
     def identify(
         self, app: str | None, credential: str | None, certificate: str | None = None

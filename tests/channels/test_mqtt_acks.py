@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import uvloop
 from tests.channels import mqtt_side as side
-from tests.channels.mqtt_side import PINGREQ, Side, Told, X, in_a_loop, until
+from tests.channels.mqtt_side import EPOCH, PINGREQ, Side, Told, X, Y, in_a_loop, until
 
 from roskva.channels.mqtt import acks
 from roskva.channels.mqtt.acks import ONE_BYTE
 from roskva.channels.mqtt.codes import V3, V5, Reason
-from roskva.core.effects import Closed
+from roskva.channels.mqtt.properties import RECEIVE_MAXIMUM
+from roskva.core.effects import Acked, Closed, Lagging
 from roskva.wire.messages import Failure
 
 FIRST = 4
@@ -60,9 +61,9 @@ class Client(Side):
         for _ in range(count):
             self.socket.send(self.is_told())
 
-    def becomes_busy(self, **asked: Any) -> None:
+    def becomes_busy(self, *topics: str, **asked: Any) -> None:
         self.open(**asked)
-        self.subscribe((X, 1))
+        self.subscribe(*((topic, 1) for topic in (X, *topics)))
         while self.woken_by() == ONE_BYTE:
             self.receive(self.is_told())
             assert self.last < FIRST
@@ -138,6 +139,38 @@ async def test_what_else_is_there_is_taken_after_them(ends: Ends) -> None:
 
 
 @in_a_loop
+async def test_what_arrives_before_that_is_taken_waits_for_it(ends: Ends) -> None:
+    one = Client(ends)
+    one.becomes_busy()
+    one.acks(2)
+    one.socket.send(PINGREQ)
+    one.receive(one.is_told())
+    assert one.versions() == [4, 5, 6]
+
+
+@in_a_loop
+async def test_who_says_something_else_wakes_us_with_the_rest_of_it(ends: Ends) -> None:
+    one = Client(ends)
+    one.becomes_busy()
+    one.socket.send(side.subscribe(V3, 7, ("app/y", 1))[:-3])
+    assert not one.conn.hear()
+    assert one.woken_by() == ONE_BYTE
+
+
+@in_a_loop
+async def test_nothing_is_read_while_packets_are_taken(ends: Ends) -> None:
+    one = Client(ends)
+    one.becomes_busy()
+    ack = one.is_told()
+    one.is_told()
+    one.socket.send(ack)  # the end of a payload
+    one.front.heard = one.is_told
+    begun = side.publish(V3, "app/y", b"1234")
+    one.receive(PINGREQ + begun[:-4])
+    assert one.ours.recv(100) == ack
+
+
+@in_a_loop
 async def test_nothing_is_read_between_the_parts_of_a_packet(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -147,6 +180,82 @@ async def test_nothing_is_read_between_the_parts_of_a_packet(ends: Ends) -> None
     one.is_told()
     one.receive(one.ours.recv(100))
     assert one.versions() == [4, 5]
+
+
+@in_a_loop
+async def test_what_has_arrived_comes_before_what_is_read_while_others_are_told(ends: Ends) -> None:
+    one = Client(ends)
+    one.becomes_busy()
+    said = side.subscribe(V3, 7, ("app/z", 1)) + side.unsubscribe(V3, 8, "app/z")
+    one.is_told()
+    one.is_told()
+    one.socket.send(said[9:])
+    one.front.handover.waiting.append(one.is_told)
+    one.receive(said[:9])
+    one.receive(one.ours.recv(100))
+    done = [(each.object, each.register) for each in one.operations()[-2:]]
+    assert done == [("app/z", True), ("app/z", False)]
+
+
+@in_a_loop
+async def test_what_is_in_flight_is_not_sent_again_although_its_ack_is_there(ends: Ends) -> None:
+    one = Client(ends)
+    one.becomes_busy()
+    one.acks(2)
+    one.broadcast(X, 5)
+    one.broadcast(X, 4)
+    one.last = 5
+    one.is_told()
+    assert one.told() == []
+
+
+@in_a_loop
+async def test_what_was_acked_is_not_sent_again_before_the_core_knows(ends: Ends) -> None:
+    one = Client(ends)
+    one.becomes_busy(Y)
+    one.acks(2)
+    one.broadcast(Y, 1)  # this reads the acks
+    assert Told(one.socket.recv(1000), V3) == (Y, b"1")
+    one.broadcast(X, 4)
+    one.notify(X, 5)
+    one.is_told()
+    assert one.told() == []
+    assert one.versions() == [4, 5]
+    one.notify(X, 5)  # the core knows, and wants it told again
+    assert one.told() == [(X, b"5")]
+
+
+@pytest.mark.parametrize("maximum", [1, 2])
+@in_a_loop
+async def test_a_client_with_a_small_window_is_not_busy(maximum: int, ends: Ends) -> None:
+    one = Client(ends, V5)
+    one.open(said={RECEIVE_MAXIMUM: maximum})
+    one.subscribe((X, 1))
+    for _ in range(5):
+        one.receive(one.is_told())
+    assert one.woken_by() == ONE_BYTE
+    assert one.events(Lagging) == []
+
+
+@in_a_loop
+async def test_a_goodbye_behind_them_counts_although_the_core_ends_it(ends: Ends) -> None:
+    one = Client(ends)
+    one.becomes_busy(will=("app/will", b"1"))
+    one.acks(1)
+    one.socket.send(side.DISCONNECT)
+    one.conn.close()
+    assert one.versions() == [4]
+    one.lose()
+    assert one.front.publishing == []
+
+
+@in_a_loop
+async def test_acks_are_heard_before_everybody_is_sent_away(ends: Ends) -> None:
+    one = Client(ends)
+    one.becomes_busy()
+    one.acks(2)
+    one.mqtt.acks.hear_all()
+    assert one.events(Acked)[-1].acks == {(X, 4, EPOCH): [one.conn], (X, 5, EPOCH): [one.conn]}
 
 
 @in_a_loop
@@ -181,10 +290,15 @@ async def test_one_that_is_lost_is_not_looked_after(
     monkeypatch.setattr(acks, "TURN_S", 0.001)
     one = Client(ends)
     one.becomes_busy()
+    wrong: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: wrong.append(context))
     one.lose()
     one.ours.close()
     turn = one.mqtt.acks.turn
     await in_time(lambda: one.mqtt.acks.turn > turn)
+    await asyncio.sleep(0.005)
+    assert one.mqtt.acks.turn == turn + 1  # nobody is left to look at
+    assert wrong == []
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -223,6 +337,7 @@ class Connected(Client):
         self.socket.recv(1000)
         while self.woken_by() == ONE_BYTE:
             await self.say(self.is_told())
+        assert self.last == FIRST - 1
 
     async def say(self, data: bytes) -> None:
         """Until it was heard."""
@@ -235,15 +350,21 @@ def on_uvloop(ends: Ends, test: Callable[[Connected], Coroutine[Any, Any, None]]
     async def scenario() -> None:
         one = Connected(ends)
         await one.begin()
-        await test(one)
-        one.conn.transport.abort()
-        await in_time(lambda: one.events(Closed))
+        try:
+            await test(one)
+        finally:
+            one.conn.transport.abort()
+            await in_time(lambda: one.events(Closed))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_acks_do_not_wake_us_but_other_packets_do(ends: Ends) -> None:
+def test_acks_do_not_wake_us_but_other_packets_do(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acks, "TURN_S", 60.0)
+
     async def scenario(one: Connected) -> None:
         one.acks(2)
         for _ in range(10):
@@ -263,7 +384,11 @@ def test_in_the_end_acks_are_read_although_nothing_more_is_told(ends: Ends) -> N
     on_uvloop(ends, scenario)
 
 
-def test_our_last_words_reach_a_client_whose_ack_is_unread(ends: Ends) -> None:
+def test_our_last_words_reach_a_client_whose_ack_is_unread(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acks, "TURN_S", 60.0)
+
     async def scenario(one: Connected) -> None:
         one.acks(1)
         one.send(error=Failure("unavailable"))

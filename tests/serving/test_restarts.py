@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.channels import mqtt_side
 from tests.serving.drivers.sse import SseDriver
 from tests.serving.drivers.websocket import WebSocketDriver
 from tests.serving.everybody import everybody
@@ -64,6 +66,37 @@ async def test_stopping_tells_everybody_when_to_come_back_and_loses_no_ack(
         await clients.connect()
         publish(node, 2, SENTINEL)
         await clients.took((SENTINEL, 2))
+
+
+def test_stopping_loses_no_ack_of_a_busy_client(start_node: StartNode) -> None:
+    """The last ones are still in its socket."""
+    node = start_node()
+    publish(node, 0, SENTINEL)
+    with socket.create_connection(("127.0.0.1", node.mqtt_port), 10) as busy:
+        busy.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        busy.sendall(mqtt_side.connect(clean=False) + mqtt_side.subscribe(4, 1, (SENTINEL, 1)))
+        for version in range(21):
+            if version:
+                publish(node, version, SENTINEL)
+            busy.sendall(mqtt_side.puback(received(busy, b"%d" % version).id))
+        node.stop()
+    node.start()
+    with socket.create_connection(("127.0.0.1", node.mqtt_port), 10) as busy:
+        busy.sendall(mqtt_side.connect(clean=False) + mqtt_side.PINGREQ)
+        publish(node, 21, SENTINEL)
+        assert received(busy) == (SENTINEL, b"21")
+
+
+def received(client: socket.socket, payload: bytes | None = None) -> mqtt_side.Told:
+    """The next PUBLISH, or that with this payload."""
+    with client.makefile("rb") as stream:
+        while True:
+            head = stream.read(2)
+            packet = head + stream.read(head[1])
+            if packet[0] >> 4 == 3:
+                told = mqtt_side.Told(packet, 4)
+                if payload is None or told == (SENTINEL, payload):
+                    return told
 
 
 @in_loop

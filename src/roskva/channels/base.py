@@ -17,8 +17,10 @@ A channel's duties, in order:
 
 import asyncio
 import socket
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, cast
 
@@ -123,11 +125,17 @@ class Stream(Connection):
         if peer is not None:
             self.fd = peer.fileno()
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether `wake_for` is heeded. Elsewhere, what has arrived before it may be overlooked."""
+        return self.fd != NO_SOCKET and sys.platform == "linux"
+
     def wake_for(self, count: int) -> None:
         """What arrives is read when there are at least so many bytes of it, or the end."""
-        if self.fd != NO_SOCKET:
+        if self.may_wait:
             peer = self.transport.get_extra_info("socket")
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            with suppress(OSError):  # it is broken, and its transport will say so
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def left(self) -> None:
         self.fd = NO_SOCKET

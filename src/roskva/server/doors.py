@@ -92,9 +92,11 @@ class Doors:
         await self._sockets.ping(_PING_S)
 
     def shut(self) -> None:
-        """Nobody comes in any more by MQTT; the others may still be told something."""
+        """Nobody comes in any more by MQTT; the others may still be told something. What has been
+        acked is known to the core."""
         if self._mqtt_server is not None:
             self._mqtt_server.close()
+        self._mqtt.acks.hear_all()
 
     async def close(self) -> None:
         self._http.should_exit = self._admin.should_exit = True

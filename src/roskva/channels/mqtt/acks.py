@@ -3,9 +3,9 @@
 All that are read in one turn of the loop are one step of the core. What has been acked is no longer
 in flight, so the core must not go on telling before it has heard of it.
 
-A client that acks twice within 40 ms is busy. From then on its acks no longer wake
-us: they are read in pairs, straight before it is told the next but one. When it is left in peace
-for a while, or does not ack in time, each wakes us as before.
+A client that acks twice within 40 ms is busy. From then on its acks no longer wake us: they are
+read in pairs, straight before it is told the next but one. When it is left in peace for a while, or
+does not ack in time, each wakes us as before.
 """
 
 import asyncio
@@ -52,6 +52,11 @@ class Acks:
         self._noticed.append(notice)
         return acked
 
+    def hold(self, sent: Sent, conn: Delivery | None = None) -> bool:
+        """Whether somebody has acked it, or this one, and the core is still to hear of it."""
+        gathered = self._gathered.get(sent)
+        return gathered is not None and (conn is None or conn in gathered)
+
     def may_have_room(self, conn: Delivery) -> None:
         """Again: it has acked something since it was full."""
         self._take_soon()
@@ -78,6 +83,16 @@ class Acks:
             conn.go_on()
 
     # Busy clients.
+
+    def hear_all(self) -> None:
+        """Before they are sent away."""
+        for conn in list(self._busy):
+            conn.hear_out()
+        self.take()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def in_pairs(self, conn: Delivery) -> None:
         """From now on."""

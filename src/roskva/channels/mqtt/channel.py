@@ -112,6 +112,7 @@ class MqttChannel:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.acks.close()
         self._wills.clear()
         self._visits.clear()
         if self.publishing:

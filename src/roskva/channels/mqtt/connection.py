@@ -122,10 +122,12 @@ class MqttConnection(Delivery, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         mqtt = self.mqtt
         self._heard_in = mqtt.turn
-        if mqtt.handed_over:  # it comes first: meanwhile, more than one ack may arrive of a client
+        if not self._quick or self._older is None or not self._take_acks(data):
+            self._receive(data)
+        if mqtt.handed_over:  # before others are heard, of which more acks may arrive meanwhile
             mqtt.front.handover.look()
-        if self._quick and self._older is not None and self._take_acks(data):
-            return
+
+    def _receive(self, data: bytes) -> None:
         if self._quick and data[0] == _PUBACK:
             ids = pubacks(data)
             if ids is not None:
@@ -135,23 +137,27 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self._decoder.feed(data)
         self._take_packets()
 
-    def _read_acks(self) -> bool:
-        """Straight from the socket, before the transport hears of them. Anything else that is there
-        is kept for later: this may be called while the core must not be disturbed."""
+    def hear(self) -> bool:
         if not self._quick or self.fd == NO_SOCKET:
             return False
         try:
             data = os.read(self.fd, _SOME_ACKS)
         except OSError:  # nothing there; or nobody, which the transport finds out too
             return False
+        if not data:
+            return False
         self._heard_in = self.mqtt.turn
         if self._take_acks(data):
             return True
-        if data:
-            self._quick = False
-            self._decoder.feed(data)
-            asyncio.get_running_loop().call_soon(self._take_packets)
+        self._quick = False
+        self._decoder.feed(data)
+        self.acks.one_by_one(self)
+        asyncio.get_running_loop().call_soon(self._take_packets)
         return False
+
+    def hear_out(self) -> None:
+        if not self.hear():
+            self._take_packets()
 
     def _puback(self, id: int) -> None:
         sent = self._acked(id)
@@ -165,10 +171,10 @@ class MqttConnection(Delivery, asyncio.Protocol):
         self.release(FOR_UNREAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._take_packets()  # if something was read before the transport found the end
         self.left()
-        self._end()
         self.acks.one_by_one(self)
+        self._take_packets()  # if something was read before the transport found the end
+        self._end()
         self.mqtt.forget(self)
         self.mqtt.addresses.leave(self._address)
         if self._row:
@@ -217,6 +223,9 @@ class MqttConnection(Delivery, asyncio.Protocol):
             self._settled(status.object, status.registered)
 
     def close(self) -> None:
+        # It may have said goodbye. And what is unread at the end is answered by a reset, in which
+        # our last words are lost.
+        self.hear_out()
         reason = CLOSING.get(self._error, Reason.UNSPECIFIED)
         if reason is Reason.SERVER_UNAVAILABLE and self._phase is Phase.OPEN:
             reason, self._will = Reason.SERVER_SHUTTING_DOWN, None
@@ -229,7 +238,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
     def _take_packets(self) -> None:
         if self._taking:
             return  # the loop below goes on
-        self._taking, decoder = True, self._decoder
+        self._taking, self._quick, decoder = True, False, self._decoder
         try:
             while not self._held and self._phase is not Phase.CLOSED:
                 packet = decoder.next()
@@ -298,7 +307,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
 
     def _publishes(self) -> Publishing:
         if self._publishing is None:
-            self._publishing, self._only_listens = Publishing(self), False
+            self._publishing, self._acks_may_wait = Publishing(self), False
             self.acks.one_by_one(self)
         return self._publishing
 
@@ -379,8 +388,6 @@ class MqttConnection(Delivery, asyncio.Protocol):
 
     def _end(self) -> None:
         if self._phase is not Phase.CLOSED:
-            if self._older is not None:
-                self._read_acks()  # what is unread at the end is answered by a reset, not by a word
             self._phase, self._quick = Phase.CLOSED, False
             self._stop()
             self.transport.close()

@@ -39,19 +39,22 @@ NEVER: Final = -1
 _AT_MOST_ONCE: Final = 0
 _AT_LEAST_ONCE: Final = 1
 _NOT_SUBSCRIBED: Final = -1
+_UNREAD_ACKS: Final = 2
+_THE_LONG_WAY: Final = 1 << 63
 
 
 class Notice(Copy):
     """A notification as packets: one under the id that was proposed, or made to measure."""
 
-    __slots__ = ("_once", "_rest", "_topic", "ack", "acked", "id", "key", "sent", "size")
+    __slots__ = ("_once", "_rest", "_topic", "ack", "acked", "id", "key", "needs", "sent", "size")
 
     def __init__(self, topic: bytes, rest: bytes, id: int, sent: Sent) -> None:
         super().__init__(encode.publish(topic, rest, QOS_1, id))
         self.key: Key = sent[0]
         self.id = id
         self.sent = sent
-        self.size = len(self.data)
+        self.size = self.needs = len(self.data)
+        """`needs`: that much room, to go the short way."""
         self.ack = encode.puback(V3, id)
         """As clients send it."""
         self.acked: list[Handle] | None = None
@@ -116,7 +119,16 @@ class Delivery(Stream):
     """
 
     __slots__ = (
-        *("_awaited", "_congested", "_encode", "_full", "_ids", "_looks_up", "_max_packet"),
+        *(
+            "_acks_may_wait",
+            "_awaited",
+            "_congested",
+            "_encode",
+            "_full",
+            "_ids",
+            "_looks_up",
+            "_max_packet",
+        ),
         *(
             "_newer",
             "_older",
@@ -152,7 +164,9 @@ class Delivery(Stream):
         """Subscriptions to be answered with the current version, or without sending it."""
         self._receive_maximum = self._max_packet = 0
         self._resumed = self._full = False
-        self._only_listens = True
+        self._acks_may_wait = False
+        """In its socket, if it is busy. Not if it publishes, which would have to wait, too, and not
+        if two unread acks fill its window."""
         self._looks_up = False
         """A topic has QoS 0, or was given up: so topics are looked up, and the short way, on which
         none is, stays closed."""
@@ -164,6 +178,7 @@ class Delivery(Stream):
         self._receive_maximum = receive_maximum
         self._max_packet = max_packet
         self._resumed = resumed
+        self._acks_may_wait = self.may_wait and receive_maximum > _UNREAD_ACKS
         if resumed:
             self._reopen()
 
@@ -212,7 +227,7 @@ class Delivery(Stream):
 
     def broadcast(self, frame: Frame) -> None:
         notice: Notice = frame.copies.get(self._encode) or self._copy(frame)
-        if notice.size <= self._room:
+        if notice.needs <= self._room:
             older = self._older
             if older is None:
                 self._older = notice
@@ -224,22 +239,32 @@ class Delivery(Stream):
                 self._newer, self._room = notice, 0
                 notice.to.append(self)
                 return
-        if self._newer is not None and self._read_acks():
+        older, newer = self._older, self._newer
+        # If it is one of the two, the core does not know of its ack, and must not be heeded.
+        if older and newer and notice.sent not in (older.sent, newer.sent) and self.hear():
             self.broadcast(frame)
         elif self._max_packet:
             self._broadcast(notice, frame)
 
     @abstractmethod
-    def _read_acks(self) -> bool:
-        """Of the two that are in flight on the short way: whether any was there to be read."""
+    def hear(self) -> bool:
+        """What the client has said, straight from its socket, before the transport hears of it:
+        whether it was acks of what is in flight on the short way. Anything else is taken in later,
+        as this may be called while the core must not be disturbed."""
+
+    @abstractmethod
+    def hear_out(self) -> None:
+        """All of it, now."""
 
     def _copy(self, frame: Frame) -> Notice:
         notice = frame.copies[self._encode] = self._encode(frame.message)[0]
+        if self.acks.hold(notice.sent):
+            notice.needs = _THE_LONG_WAY
         return notice
 
     def _broadcast(self, notice: Notice, frame: Frame) -> None:
         qos, fitting = self._qos(notice.key), self._fitting(notice)
-        if fitting is None or qos == _NOT_SUBSCRIBED:
+        if fitting is None or qos == _NOT_SUBSCRIBED or self.acks.hold(notice.sent, self):
             return
         if self._congested:
             self._leave_out(frame.step)
@@ -269,7 +294,7 @@ class Delivery(Stream):
         if key not in self.granted:
             flags |= DUP  # an earlier connection may have been sent it
         qos, fitting = self._qos(key), self._fitting(notice)
-        if fitting is None or qos == _NOT_SUBSCRIBED:
+        if fitting is None or qos == _NOT_SUBSCRIBED or self.acks.hold(notice.sent, self):
             return b""
         if qos == _AT_MOST_ONCE:
             return self._once(fitting, flags)
@@ -315,7 +340,7 @@ class Delivery(Stream):
         if data == older.ack:
             self._older, self._newer, self._room = newer, None, self._max_packet
             (older.acked or acks.of_notice(older)).append(self)
-            if self.acked_in == acks.turn and self._only_listens:
+            if self.acked_in == acks.turn and self._acks_may_wait:
                 acks.in_pairs(self)
             self.acked_in = acks.turn
             return True
