@@ -22,18 +22,19 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.brokers.peers import ALL, CORE, OURS, QUEUES, Peer, installed
-from benchmarks.brokers.turns import bench, figure, in_turns, ratio
+from benchmarks.brokers.peers import ALL, CORE, QUEUES, Peer, installed
+from benchmarks.brokers.place import bench
 from benchmarks.result import Result, Settings
 from benchmarks.serving.generator import Load
+from benchmarks.turns import OURS, figure, in_turns, ratio
 
 TITLE: Final = "Brokers: fan-out and latency"
 SUBSCRIBERS: Final = 1000
 WINDOW: Final = 1.5
 RATE: Final = 10.0
 _WARMUP_S: Final = 0.2
-_MORE_TURNS: Final = 2
-"""The machine may be busy with something else in one or two of them."""
+_OFTEN: Final = 2
+"""Turns in a repetition: the machine may be busy with something else in one or two of them."""
 
 _WHY_RATE: Final = (
     "it acknowledges nothing and keeps nothing: one send per delivery, and no packet to read back; "
@@ -55,7 +56,6 @@ class Turn(msgspec.Struct, frozen=True):
 def run(settings: Settings) -> list[Result]:
     peers = installed(ALL)
     seconds = 5.0 if settings.full else 0.6
-    settings = msgspec.structs.replace(settings, repetitions=settings.repetitions + _MORE_TURNS)
 
     with bench() as here, here.all_started(peers) as servers, ExitStack() as stack:
         clients = {
@@ -90,7 +90,7 @@ def run(settings: Settings) -> list[Result]:
                 websocket = own.measure(window=WINDOW, seconds=seconds, warmup=_WARMUP_S)
             return Turn(fan_out, latency, one, websocket)
 
-        turns = in_turns(peers, settings, measure)
+        turns = in_turns(peers, settings, measure, often=_OFTEN)
     return results(turns)
 
 
@@ -106,13 +106,12 @@ def results(turns: dict[str, list[Turn]]) -> list[Result]:
     if QUEUES.name in fan_out:
         websocket[QUEUES.name] = fan_out[QUEUES.name]
     name = f"deliveries to {SUBSCRIBERS:,} subscribers"
-    rate = figure(name, "/s", fan_out, lambda load: load.per_s, better="higher", why=_WHY_RATE)
+    rate = figure(name, "/s", fan_out, lambda load: load.per_s, why=_WHY_RATE)
     alone = figure(
         f"{name}, one message in flight",
         "/s",
         one,
         lambda load: load.per_s,
-        better="higher",
         why=_WHY_RATE,
     )
     own = figure(
@@ -120,7 +119,6 @@ def results(turns: dict[str, list[Turn]]) -> list[Result]:
         "/s",
         websocket,
         lambda load: load.per_s,
-        better="higher",
     )
     found = [
         rate,

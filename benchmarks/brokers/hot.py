@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 
 from benchmarks.brokers.peers import ALL, LAST_ENTRY, QUEUES, RETAINED, Peer, installed
-from benchmarks.brokers.turns import bench, figure, in_turns
+from benchmarks.brokers.place import bench
 from benchmarks.result import Result, Settings
 from benchmarks.serving.generator import Population
 from benchmarks.serving.servers import Server
+from benchmarks.turns import figure, in_turns
 
 TITLE: Final = "Brokers: a hot object"
 SUBSCRIBERS: Final = 1000
@@ -50,7 +51,7 @@ def run(settings: Settings) -> list[Result]:
 
         found = []
         for count, once in ((20, ()), (1000, (QUEUES, RETAINED))):
-            turns = in_turns(peers, settings, partial(measure, count), once)
+            turns = in_turns(peers, settings, partial(measure, count), once=once)
             found += results(count, turns)
     return found
 

@@ -9,8 +9,9 @@ of them.
 from typing import Final
 
 from benchmarks.brokers.peers import ALL, Peer, installed
-from benchmarks.brokers.turns import bench, figure, in_turns
+from benchmarks.brokers.place import bench
 from benchmarks.result import Result, Settings
+from benchmarks.turns import figure, in_turns
 
 TITLE: Final = "Brokers: memory of idle clients"
 OBJECTS: Final = 1000

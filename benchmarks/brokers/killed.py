@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 
 from benchmarks.brokers.peers import ALL, CORE, PUBSUB, Peer, installed, saved
-from benchmarks.brokers.turns import Bench, bench, figure, in_turns
+from benchmarks.brokers.place import Bench, bench
 from benchmarks.result import Result, Settings
+from benchmarks.turns import figure, in_turns
 
 TITLE: Final = "Brokers: kill −9"
 CLIENTS: Final = 1000
@@ -46,7 +47,7 @@ def run(settings: Settings) -> list[Result]:
     peers = [saved(peer) for peer in installed(ALL)]
     with bench() as here:
         once = (CORE, PUBSUB)  # they lose it every time
-        turns = in_turns(peers, settings, lambda peer: _killed(here, peer), once)
+        turns = in_turns(peers, settings, lambda peer: _killed(here, peer), once=once)
     return results(turns)
 
 

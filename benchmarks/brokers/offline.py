@@ -19,8 +19,9 @@ from typing import Final
 import msgspec
 
 from benchmarks.brokers.peers import ALL, BOUNDED, CORE, LAST_ENTRY, PUBSUB, QUEUES, Peer, installed
-from benchmarks.brokers.turns import Bench, bench, figure, in_turns
+from benchmarks.brokers.place import Bench, bench
 from benchmarks.result import Result, Settings
+from benchmarks.turns import figure, in_turns
 
 TITLE: Final = "Brokers: offline catch-up"
 CLIENTS: Final = 1000
@@ -61,7 +62,7 @@ def run(settings: Settings) -> list[Result]:
     with bench() as here:
         for updates in (100_000, 1_000_000) if settings.full else (20_000,):
             these = [peer for peer in peers if peer != QUEUES or updates <= _MOST]
-            turns = in_turns(these, settings, partial(_away, here, updates), _ONCE)
+            turns = in_turns(these, settings, partial(_away, here, updates), once=_ONCE)
             found += results(updates, turns)
     return found
 

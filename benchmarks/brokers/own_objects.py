@@ -9,9 +9,10 @@ do not. Server CPU is that of all its processes, and it has one core.
 from typing import Final
 
 from benchmarks.brokers.peers import ALL, Peer, installed
-from benchmarks.brokers.turns import bench, figure, in_turns
+from benchmarks.brokers.place import bench
 from benchmarks.result import Result, Settings
 from benchmarks.serving.generator import Load
+from benchmarks.turns import figure, in_turns
 
 TITLE: Final = "Brokers: an object for each"
 SUBSCRIBERS: Final = 1000
@@ -48,7 +49,7 @@ def run(settings: Settings) -> list[Result]:
 def results(turns: dict[str, list[Load]]) -> list[Result]:
     name = "updates, each to one subscriber"
     return [
-        figure(name, "/s", turns, lambda load: load.per_s, better="higher", why=_WHY),
+        figure(name, "/s", turns, lambda load: load.per_s, why=_WHY),
         figure("… server CPU each", "µs", turns, lambda load: load.cpu_us, why=_WHY),
         figure(
             "… p50 from publish to receipt", "ms", turns, lambda load: load.p50_us / 1e3, why=_WHY

@@ -23,6 +23,7 @@ from benchmarks.serving.servers import (
     roskva,
     running,
 )
+from benchmarks.turns import OURS
 
 _CONFIG: Final = Path(__file__).parent / "config"
 _BUCKET: Final = {
@@ -40,8 +41,6 @@ _BUCKET: Final = {
     "allow_direct": True,
 }
 _PATIENCE_S: Final = 30.0
-
-OURS: Final = "Roskva"
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -36,15 +36,17 @@ from benchmarks.serving.servers import (
     roskva,
     server_and_client_cores,
 )
+from benchmarks.turns import OURS, figure, in_turns, ratio
 
 SUBSCRIBERS: Final = 1000
 WINDOW: Final = 1.5
 RATE: Final = 10.0
 IDLE_EACH: Final = 5
 _WARMUP_S: Final = 0.2
+_OFTEN: Final = 3
+"""Turns in a repetition. The machine is busy with something else in some of them."""
 
 PEER: Final = "Mosquitto"
-OURS: Final = "Roskva"
 ONE: Final = "one process"
 _SYNCED: Final = (
     "Roskva answers for an update once it is on disk, and tells clients of it after that; the sync "
@@ -112,50 +114,6 @@ def _new(directory: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=directory))
 
 
-# Measuring in turns.
-
-
-def in_turns(
-    settings: Settings, servers: list[Server], measure: Callable[[Server], Load], often: int = 1
-) -> dict[str, list[Load]]:
-    """`often`: turns in each repetition. Short ones are closer to each other."""
-    loads: dict[str, list[Load]] = {server.name: [] for server in servers}
-    for turn in range(settings.repetitions * often):
-        for server in servers[:: -1 if turn % 2 else 1]:
-            loads[server.name].append(measure(server))
-    return loads
-
-
-def figure(
-    name: str,
-    unit: str,
-    loads: dict[str, list[Load]],
-    of: Callable[[Load], float],
-    note: str = "",
-    why: str = "",
-) -> Result:
-    runs = {server: [of(load) for load in some] for server, some in loads.items()}
-    medians = {server: statistics.median(values) for server, values in runs.items()}
-    better: Literal["lower", "higher"] = "higher" if unit == "/s" else "lower"
-    return Result(
-        name, medians.pop(OURS), unit, None, better, note=note, peers=medians, runs=runs, why=why
-    )
-
-
-def ratio(
-    of: Result,
-    peer: str = PEER,
-    target: float | None = None,
-    better: Literal["lower", "higher"] = "higher",
-) -> list[Result]:
-    """Of ours to theirs, turn by turn; nothing if they are not here."""
-    if peer not in of.runs:
-        return []
-    ratios = [a / b for a, b in zip(of.runs[OURS], of.runs[peer], strict=True)]
-    value, note = statistics.median(ratios), f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return [Result(f"… to {peer}", value, "×", target, better, note)]
-
-
 def busy(loads: dict[str, list[Load]]) -> str:
     """Who was the limit: cores that a server used, and its clients."""
     return "; ".join(
@@ -171,38 +129,38 @@ def busy(loads: dict[str, list[Load]]) -> str:
 def throughput(settings: Settings, generator: Generator, servers: list[Server]) -> list[Result]:
     results = []
     for clean, sessions in ((True, "clean"), (False, "persistent")):
-        settings.progress(f"deliveries to {sessions} sessions")
         with _clients(generator, servers, clean) as clients:
             loads = in_turns(
-                settings,
                 servers,
+                settings,
                 lambda server: clients[server.name].measure(
                     window=WINDOW, seconds=_seconds(settings) / 2, warmup=_WARMUP_S
                 ),
-                often=3,
+                often=_OFTEN,
+                doing=f"deliveries to {sessions} sessions",
             )
         whole = min(load.delivered(SUBSCRIBERS) for some in loads.values() for load in some)
         name = f"acknowledged MQTT deliveries, {sessions} sessions"
-        rate = figure(name, "/s", loads, lambda load: load.per_s, busy(loads))
+        rate = figure(name, "/s", loads, lambda load: load.per_s, note=busy(loads))
         note = f"{whole:.0%} of updates × subscribers delivered"
         results += [
             rate,
-            *ratio(rate, target=1.5),
-            figure("… server CPU each", "µs", loads, lambda load: load.cpu_us, note),
+            *ratio(rate, PEER, target=1.5),
+            figure("… server CPU each", "µs", loads, lambda load: load.cpu_us, note=note),
         ]
     return results
 
 
 def latency(settings: Settings, generator: Generator, servers: list[Server]) -> list[Result]:
-    settings.progress("latency")
     with _clients(generator, servers) as clients:
         loads = in_turns(
-            settings,
             servers,
+            settings,
             lambda server: clients[server.name].measure(
                 rate=RATE, seconds=_seconds(settings), warmup=_WARMUP_S
             ),
-            often=3,
+            often=_OFTEN,
+            doing="latency",
         )
     results = []
     percentiles: list[tuple[str, Callable[[Load], float]]] = [
@@ -212,12 +170,11 @@ def latency(settings: Settings, generator: Generator, servers: list[Server]) -> 
     for name, of in percentiles:
         name = f"{name} from publish to receipt, {RATE:g}/s to {SUBSCRIBERS:,}"
         found = figure(name, "ms", loads, of, why=_SYNCED)
-        results += [found, *ratio(found, target=1.0, better="lower")]
+        results += [found, *ratio(found, PEER, target=1.0, better="lower")]
     return results
 
 
 def websocket(settings: Settings, generator: Generator, server: Server) -> list[Result]:
-    settings.progress("WebSocket")
     run = partial(
         generator.run,
         subscribers=SUBSCRIBERS,
@@ -225,9 +182,9 @@ def websocket(settings: Settings, generator: Generator, server: Server) -> list[
         seconds=_seconds(settings),
         protocol="websocket",
     )
-    loads = in_turns(settings, [server], run)
+    loads = in_turns([server], settings, run, doing="WebSocket")
     return [
-        figure("WebSocket deliveries", "/s", loads, lambda load: load.per_s, busy(loads)),
+        figure("WebSocket deliveries", "/s", loads, lambda load: load.per_s, note=busy(loads)),
         figure("… server CPU each, acks included", "µs", loads, lambda load: load.cpu_us),
     ]
 
@@ -276,7 +233,6 @@ def memory(
 def registrars(settings: Settings, generator: Generator, directory: Path) -> list[Result]:
     """Two registrars and a state process against one process, all of them and the clients on the
     same cores: what is left is for the clients."""
-    settings.progress("two registrars")
     cores = os.sched_getaffinity(0)
     with (
         roskva(_new(directory), cores) as one,
@@ -291,9 +247,9 @@ def registrars(settings: Settings, generator: Generator, directory: Path) -> lis
             cores=cores,
         )
         servers = [two, msgspec.structs.replace(one, name=ONE)]
-        loads = in_turns(settings, servers, run)
+        loads = in_turns(servers, settings, run, doing="two registrars")
     name = "acknowledged MQTT deliveries, --registrars 2"
-    rate = figure(name, "/s", loads, lambda load: load.per_s, busy(loads))
+    rate = figure(name, "/s", loads, lambda load: load.per_s, note=busy(loads))
     return [msgspec.structs.replace(rate, peers={}), *ratio(rate, ONE)]
 
 

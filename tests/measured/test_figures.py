@@ -3,32 +3,7 @@
 import pytest
 from benchmarks.coldnotify.latency import growth
 from benchmarks.result import Result
-from benchmarks.serving import figure, ratio
-from benchmarks.serving.generator import Load
 from benchmarks.thialfi import must_not_rise, share_within
-
-
-def load(deliveries: int, cpu_s: float = 1.0) -> Load:
-    return Load(2.0, 10, deliveries, 100.0, 200.0, 300.0, server_cpu_s=cpu_s)
-
-
-def test_a_figure_is_the_median_and_keeps_every_run() -> None:
-    loads = {
-        "Roskva": [load(10), load(400), load(20)],
-        "Mosquitto": [load(20), load(40), load(10)],
-    }
-    found = figure("deliveries", "/s", loads, lambda load: load.per_s)
-    assert found.value == 10.0
-    assert found.peers == {"Mosquitto": 10.0}
-    assert found.runs["Roskva"] == [5.0, 200.0, 10.0]
-
-
-def test_a_ratio_is_the_median_of_the_ratios_of_turns() -> None:
-    of = Result("x", 0, "/s", runs={"Roskva": [2.0, 9.0, 8.0], "Mosquitto": [1.0, 1.0, 8.0]})
-    [found] = ratio(of)
-    assert found.value == 2.0
-    assert found.note == "1.00 to 9.00"
-    assert ratio(of, "nobody") == []
 
 
 def test_growth_is_the_slope_of_milliseconds_in_microseconds() -> None:

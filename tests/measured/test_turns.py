@@ -3,10 +3,10 @@
 import pytest
 from benchmarks import limits
 from benchmarks.brokers import fanout, hot, idle, killed, offline, own_objects
-from benchmarks.brokers.peers import CORE, OURS, QUEUES, ROSKVA, Peer
-from benchmarks.brokers.turns import figure, in_turns, ratio
+from benchmarks.brokers.peers import CORE, QUEUES, ROSKVA, Peer
 from benchmarks.result import Result, Settings
 from benchmarks.serving.generator import Load
+from benchmarks.turns import OURS, figure, in_turns, ratio
 
 
 def load(per_s: float, cpu_s: float = 0.5) -> Load:
