@@ -92,40 +92,43 @@ def run(settings: Settings) -> list[Result]:
 def active_users(
     settings: Settings, generator: Generator, directory: Path, cores: set[int]
 ) -> list[Result]:
-    results: list[Result] = []
     numbers = USERS if settings.full else SHORT_USERS
+    seconds = 5.0 if settings.full else 2.0
+    loads: dict[int, list[Load]] = {users: [] for users in numbers}
+    arrivals_us: dict[int, list[float]] = {users: [] for users in numbers}
+    for turn in range(settings.repetitions):
+        for users in numbers[:: -1 if turn % 2 else 1]:
+            settings.progress(f"{users:,} users, turn {turn + 1} of {settings.repetitions}")
+            with (
+                roskva(_new(directory), cores) as server,
+                generator.population(
+                    server, subscribers=users, objects=EACH * users, each=EACH, pace=ARRIVALS_PER_S
+                ) as clients,
+            ):
+                before = server.cpu_s()
+                clients.connect()
+                arrivals_us[users].append((server.cpu_s() - before) / users * 1e6)
+                loads[users].append(
+                    clients.measure(rate=users / EVERY_S, seconds=seconds, warmup=0.5)
+                )
+    results: list[Result] = []
     for users in numbers:
-        settings.progress(f"{users:,} users")
-        with (
-            roskva(_new(directory), cores) as server,
-            generator.population(
-                server, subscribers=users, objects=EACH * users, each=EACH, pace=ARRIVALS_PER_S
-            ) as clients,
-        ):
-            before = server.cpu_s()
-            clients.connect()
-            arrival_us = (server.cpu_s() - before) / users * 1e6
-            seconds = 5.0 if settings.full else 2.0
-            loads = [
-                clients.measure(rate=users / EVERY_S, seconds=seconds, warmup=0.5)
-                for _ in range(settings.repetitions)
-            ]
-
-        def varied(name: str, unit: str, runs: Sequence[float], at: int = users) -> Result:
-            return Result(
+        figures = {
+            ("processor", "% of a core"): [100 * load.server_busy for load in loads[users]],
+            ("per notification", "µs"): [load.cpu_us for load in loads[users]],
+            ("per arrival", "µs"): arrivals_us[users],
+            ("median", "ms"): [load.p50_us / 1000 for load in loads[users]],
+        }
+        results += [
+            Result(
                 name,
                 statistics.median(runs),
                 unit,
-                at=at,
+                at=users,
                 at_unit=BY_USERS,
-                runs={"Roskva": list(runs)},
+                runs={"Roskva": runs},
             )
-
-        results += [
-            varied("processor", "% of a core", [100 * load.server_busy for load in loads]),
-            varied("per notification", "µs", [load.cpu_us for load in loads]),
-            varied("per arrival", "µs", [arrival_us]),
-            varied("median", "ms", [load.p50_us / 1000 for load in loads]),
+            for (name, unit), runs in figures.items()
         ]
     more = numbers[-1] / numbers[0]
     return [
