@@ -93,7 +93,7 @@ def active_users(
     settings: Settings, generator: Generator, directory: Path, cores: set[int]
 ) -> list[Result]:
     numbers = USERS if settings.full else SHORT_USERS
-    seconds = 5.0 if settings.full else 2.0
+    seconds = 5.0 if settings.full else 1.2
     loads: dict[int, list[Load]] = {users: [] for users in numbers}
     arrivals_us: dict[int, list[float]] = {users: [] for users in numbers}
     for turn in range(settings.repetitions):

@@ -61,11 +61,11 @@ def test_a_ratio_is_that_of_turns_and_not_of_medians() -> None:
 
 def test_fan_out() -> None:
     turns = {
-        OURS: [fanout.Turn(load(90_000), load(10_000), load(80_000), load(135_000))],
-        QUEUES.name: [fanout.Turn(load(45_000), load(10_000))],
-        CORE.name: [fanout.Turn(load(100_000), load(10_000), load(100_000))],
+        OURS: [fanout.Turn(load(90_000), load(80_000), load(135_000))],
+        QUEUES.name: [fanout.Turn(load(45_000))],
+        CORE.name: [fanout.Turn(load(100_000), load(100_000))],
     }
-    results = fanout.results(turns)
+    results = fanout.results(turns, {peer: [load(10_000)] for peer in turns})
     to_mosquitto = [r.value for r in results if r.name == "… to Mosquitto QoS 1"]
     assert to_mosquitto[:2] == [2.0, 3.0]
     assert named(results, "… to NATS core").value == 0.8
