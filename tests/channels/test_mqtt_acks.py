@@ -294,10 +294,10 @@ async def test_one_that_is_lost_is_not_looked_after(
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: wrong.append(context))
     one.lose()
     one.ours.close()
+    assert one.mqtt.acks._busy == {}
     turn = one.mqtt.acks.turn
-    await in_time(lambda: one.mqtt.acks.turn > turn)
-    await asyncio.sleep(0.005)
-    assert one.mqtt.acks.turn == turn + 1  # nobody is left to look at
+    await in_time(lambda: one.mqtt.acks._timer is None)
+    assert one.mqtt.acks.turn == turn + 1  # nobody was left to look at
     assert wrong == []
 
 

@@ -33,6 +33,19 @@ def test_everybody_has_a_turn_and_the_next_round_goes_the_other_way() -> None:
     assert said[0] == "Roskva, turn 1 of 2"
 
 
+def test_a_repetition_may_have_several_turns() -> None:
+    said: list[str] = []
+    turns = in_turns(
+        (ROSKVA, QUEUES), Settings(2, progress=said.append), len_of_name, often=2, doing="latency"
+    )
+    assert turns == {peer.name: [len(peer.name)] * 4 for peer in (ROSKVA, QUEUES)}
+    assert said[-1] == "latency, turn 4 of 4"
+
+
+def len_of_name(peer: Peer) -> int:
+    return len(peer.name)
+
+
 def test_a_figure_has_medians_and_every_turn() -> None:
     found = figure("rate", "/s", {OURS: [3.0, 1.0, 2.0], "them": [5.0, 4.0, 9.0]}, lambda x: x)
     assert (found.value, found.peers) == (2.0, {"them": 5.0})

@@ -119,27 +119,9 @@ class Delivery(Stream):
     """
 
     __slots__ = (
-        *(
-            "_acks_may_wait",
-            "_awaited",
-            "_congested",
-            "_encode",
-            "_full",
-            "_ids",
-            "_looks_up",
-            "_max_packet",
-        ),
-        *(
-            "_newer",
-            "_older",
-            "_only_listens",
-            "_receive_maximum",
-            "_resumed",
-            "_room",
-            "_since",
-            "_told",
-        ),
-        *("acked_in", "acks", "front", "granted"),
+        *("_acks_may_wait", "_awaited", "_congested", "_encode", "_full", "_ids", "_looks_up"),
+        *("_max_packet", "_newer", "_older", "_receive_maximum", "_resumed", "_room", "_since"),
+        *("_told", "acked_in", "acks", "front", "granted"),
     )
     front: Front
 
