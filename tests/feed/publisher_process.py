@@ -19,7 +19,7 @@ from roskva.model import Update
 
 FENCED = 3
 PUBLISHERS = 8
-CONFIG = LogConfig(segment_bytes=20_000, retention=Retention(max_age_us=None))
+CONFIG = LogConfig(segment_bytes=4_000, retention=Retention(max_age_us=None))
 
 
 async def publish_for_ever(feed: GroupCommit, publisher: int) -> NoReturn:

@@ -12,7 +12,7 @@ from roskva.feed.retention import Retention
 from roskva.model import Update
 
 LINEAGE = 0xC0FFEE_0DDBA11
-SMALL = LogConfig(segment_bytes=1500, retention=Retention(max_age_us=None))
+SMALL = LogConfig(segment_bytes=400, retention=Retention(max_age_us=None))
 """A segment is full after two or three commits."""
 
 

@@ -108,7 +108,7 @@ def test_cat_wants_one_feed_and_names_one(data: Path) -> None:
 
 
 def test_cat_says_what_it_cannot_read_and_goes_on(feed: Path) -> None:
-    flip(segments(feed)[0], FRAMES_AT + 100)
+    flip(segments(feed)[0], FRAMES_AT + 60)
     result = roskva_feed("cat", feed)
     assert result.exit_code == FAILED
     assert "cannot be read" in result.output
@@ -146,7 +146,7 @@ def test_verify_is_content_with_a_sound_feed(data: Path) -> None:
 
 
 def test_verify_names_the_damaged_range(data: Path, feed: Path) -> None:
-    flip(segments(feed)[0], FRAMES_AT + 100)
+    flip(segments(feed)[0], FRAMES_AT + 60)
     result = roskva_feed("verify", data)
     assert result.exit_code == FAILED
     assert "offsets 1 to" in result.output
@@ -177,7 +177,7 @@ def test_repair_restores_what_is_kept_twice(feed: Path) -> None:
 
 
 def test_repair_leaves_a_damaged_frame_where_it_is(feed: Path) -> None:
-    flip(segments(feed)[0], FRAMES_AT + 100)
+    flip(segments(feed)[0], FRAMES_AT + 60)
     damaged = segments(feed)[0].read_bytes()
     assert roskva_feed("repair", feed).exit_code == FAILED
     assert segments(feed)[0].read_bytes() == damaged

@@ -20,6 +20,7 @@ from tests.feed.scenes import (
 from roskva.disk import Disk, RealDisk
 from roskva.errors import BadInput, Overloaded
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
+from roskva.feed.check import verify
 from roskva.feed.log import MAX_GROUP_ROWS, Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
@@ -160,13 +161,65 @@ def test_rewriting_changes_the_frames_and_nothing_else(place: Place) -> None:
     for number in range(1, 21):
         publish(log, number)
     before = contents(log.reader())
-    small = len(list(answers(log.reader())))
+    small = sum(checked.frames for checked in verify(place.disk, place.directory))
     tidy(log)
     assert contents(log.reader()) == before
-    assert len(list(answers(log.reader()))) < small / 2
+    assert sum(checked.frames for checked in verify(place.disk, place.directory)) < small / 2
     assert all(segment.header.rewritten for segment in log.reader().segments()[:-1])
     log.close()
     assert contents(place.open().reader()) == before
+
+
+def test_a_large_group_is_one_record_batch_and_is_read_alone(place: Place) -> None:
+    log = place.open(LogConfig())
+    for size in (128, 129, 128, 128):
+        log.append(updates(*range(size)))
+        log.commit(now_us=1)
+    sizes = [batch.rows.num_rows for batch in answers(log.reader()) if isinstance(batch, Batch)]
+    assert sizes == [128, 129, 256]
+
+
+def test_rewritten_batches_have_a_size(place: Place) -> None:
+    log = place.open(LogConfig())
+    for _ in range(100):
+        log.append([Update("app/x", 1)] * 128)
+        log.commit(now_us=1)
+    log.close()
+    log = place.open(LogConfig())
+    tidy(log)
+    sizes = [batch.rows.num_rows for batch in answers(log.reader()) if isinstance(batch, Batch)]
+    assert sum(sizes) == 12_800
+    assert max(sizes) <= 4096
+    assert len(sizes) <= 5
+
+
+def test_small_batches_put_together_are_as_old_as_the_newest_of_them(place: Place) -> None:
+    log = place.open()
+    for number in (1, 2):
+        log.append(updates(number))
+        log.commit(now_us=10 * number)
+    log.close()
+    log = place.open()
+    for _ in ("as written", "rewritten"):
+        batch = log.reader().read(Marker(LINEAGE, START))
+        assert isinstance(batch, Batch)
+        assert (batch.last, batch.appended_at) == (2, 20)
+        tidy(log)
+
+
+def test_batches_begin_and_end_wherever_they_are_asked_to(place: Place) -> None:
+    log, count = place.open(LogConfig()), 0
+    for size in (3, 2, 1, 130, 2, 2):
+        publish(log, *range(count + 1, count + size + 1))
+        count += size
+    for after in range(count):
+        for most in (1, 2, 4, 5, 1000):
+            batch = log.reader().read(Marker(LINEAGE, after), most)
+            assert isinstance(batch, Batch)
+            assert batch.base == after + 1
+            assert batch.rows.num_rows <= most
+            versions = [update.version for update in batch.updates()]
+            assert versions == list(range(batch.base, batch.last + 1))
 
 
 def test_a_reader_in_the_middle_of_a_segment_does_not_mind_its_rewriting(place: Place) -> None:
@@ -193,7 +246,7 @@ def test_more_than_a_commit_can_hold_is_refused(place: Place) -> None:
 
 
 def test_a_segment_never_holds_more_offsets_than_it_reserves(place: Place) -> None:
-    log = place.open(LogConfig())
+    log = place.open(LogConfig(segment_bytes=1 << 30))
     for _ in range(RESERVED // MAX_GROUP_ROWS + 1):
         log.append([update(1)] * MAX_GROUP_ROWS)
         log.commit(now_us=1)
@@ -242,7 +295,7 @@ def test_retention_by_age_keeps_what_is_young(place: Place) -> None:
 
 
 def test_only_the_last_resort_passes_a_marker(place: Place) -> None:
-    retention = Retention(max_age_us=None, max_bytes=0, last_resort_bytes=4000)
+    retention = Retention(max_age_us=None, max_bytes=0, last_resort_bytes=1500)
     log = place.open(LogConfig(SMALL.segment_bytes, retention))
     log.set_marker("gone", Marker(LINEAGE, START))
     for number in range(1, 4):

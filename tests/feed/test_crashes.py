@@ -4,7 +4,7 @@ import itertools
 from typing import get_args
 
 import pytest
-from tests.feed.scenes import LINEAGE, answers, contents, damage, open_log, tidy, updates
+from tests.feed.scenes import LINEAGE, SMALL, answers, contents, damage, open_log, tidy, updates
 
 from roskva.feed.base import Batch, Marker
 from roskva.feed.log import Log, LogConfig
@@ -15,7 +15,7 @@ from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk
 FATES: tuple[Fate, ...] = get_args(Fate)
 FATES_OF_NAMES = [fate for fate in FATES if fate != "zeroed"]
 SECOND_CUTS: list[tuple[Fate, Fate]] = [("lost", "kept"), ("reordered", "torn"), ("zeroed", "lost")]
-CONFIG = LogConfig(segment_bytes=1500, retention=Retention(max_age_us=None, max_bytes=3500))
+CONFIG = LogConfig(SMALL.segment_bytes, Retention(max_age_us=None, max_bytes=1200))
 
 
 class Life:

@@ -54,7 +54,7 @@ def test_a_disk_that_fails_for_good_fails_every_commit_until_it_heals(disk: Simu
 def test_a_full_disk_refuses_and_goes_on_when_there_is_room_again(disk: SimulatedDisk) -> None:
     log = open_log(disk, "feed")
     publish(log, 1)
-    disk.capacity = disk.used() + 100  # half of a frame fits
+    disk.capacity = disk.used() + 50  # half of a frame fits
     for number in range(2, 6):
         assert "space" in str(refused(log, number))
     assert versions(log) == [1]

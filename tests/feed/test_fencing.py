@@ -7,6 +7,7 @@ from roskva.errors import Fenced
 from roskva.feed.base import Locked
 from roskva.feed.claim import is_claimed
 from roskva.feed.log import LogConfig
+from roskva.feed.segment import FRAMES_AT, End, end_in
 from roskva.simulated_disk import SimulatedDisk
 
 
@@ -88,8 +89,8 @@ def test_a_frame_that_was_synced_before_the_takeover_belongs_to_the_history(
 
 
 def test_a_loser_replaces_and_removes_nothing(disk: SimulatedDisk) -> None:
-    old = open_log(disk, "feed", LogConfig(segment_bytes=150_000))
-    for number in range(1, 300):
+    old = open_log(disk, "feed", LogConfig(segment_bytes=40_000))
+    for number in range(1, 600):
         publish(old, number)
     assert old.tidy(now_us=1)  # it has paused in the middle of rewriting the first segment
     new = open_log(disk, "feed", takeover=True)
@@ -97,7 +98,23 @@ def test_a_loser_replaces_and_removes_nothing(disk: SimulatedDisk) -> None:
     with pytest.raises(Fenced):
         tidy(old)
     assert before == {name: disk.read(f"feed/{name}", 0, 200_000) for name in segments(disk)}
-    assert len(contents(new.reader())) == 299
+    assert len(contents(new.reader())) == 599
+
+
+def test_what_a_loser_wrote_is_neither_read_nor_rewritten(disk: SimulatedDisk) -> None:
+    old = open_log(disk, "feed")
+    publish(old, 1)
+    new = open_log(disk, "feed", takeover=True)
+    old.append(updates(2))
+    with pytest.raises(Fenced):
+        old.commit(now_us=1)
+    publish(new, 3)
+    for _ in ("as written", "rewritten"):
+        assert [update.version for update in contents(new.reader()).values()] == [1, 3]
+        tidy(new)
+    first = new.reader().segments()[0]
+    assert first.header.rewritten
+    assert end_in(disk.read(first.path, 0, FRAMES_AT)) == End(1, disk.size(first.path), closed=True)
 
 
 def segments(disk: SimulatedDisk) -> list[str]:

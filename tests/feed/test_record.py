@@ -1,5 +1,5 @@
 import pytest
-from tests.feed.scenes import LINEAGE, open_log, publish, tidy
+from tests.feed.scenes import LINEAGE, SMALL, open_log, publish, tidy
 
 from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Marker
@@ -13,6 +13,7 @@ from roskva.feed.record import (
     write_record,
 )
 from roskva.feed.retention import Retention
+from roskva.feed.segment import FORMAT
 from roskva.simulated_disk import SimulatedDisk
 
 
@@ -47,7 +48,7 @@ def test_a_truncated_record_is_damaged(disk: SimulatedDisk) -> None:
 
 
 def test_a_newer_format_is_refused_with_advice(disk: SimulatedDisk) -> None:
-    write_record(disk, "feed/meta", Meta(2, LINEAGE))
+    write_record(disk, "feed/meta", Meta(FORMAT + 1, LINEAGE))
     with pytest.raises(BadConfig, match="update"):
         read_meta(disk, "feed")
 
@@ -59,7 +60,7 @@ def test_half_a_replacement_is_no_marker(disk: SimulatedDisk) -> None:
 
 def test_a_damaged_marker_holds_everything_until_it_is_set_again(disk: SimulatedDisk) -> None:
     retention = Retention(max_age_us=None, max_bytes=0)
-    log = open_log(disk, "feed", LogConfig(segment_bytes=1500, retention=retention))
+    log = open_log(disk, "feed", LogConfig(SMALL.segment_bytes, retention))
     for number in range(1, 11):
         publish(log, number)
     log.set_marker("bridge", Marker(LINEAGE, 10))

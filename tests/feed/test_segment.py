@@ -76,7 +76,7 @@ def test_of_two_end_words_the_later_counts() -> None:
 
 
 def test_a_newer_format_is_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FORMAT", 2)
+    monkeypatch.setattr(module, "FORMAT", module.FORMAT + 1)
     newer = encode_header(Header(LINEAGE, 1, 1, 1, 0))
     monkeypatch.undo()
     with pytest.raises(BadConfig, match="update Roskva"):

@@ -5,7 +5,7 @@ from threading import Event, Thread, current_thread
 from typing import get_args
 
 import pytest
-from tests.feed.scenes import LINEAGE, answers, contents, damage, open_log, publish, tidy
+from tests.feed.scenes import LINEAGE, SMALL, answers, contents, damage, open_log, publish, tidy
 
 from roskva.feed.base import Batch, Idle, Marker, Missing
 from roskva.feed.check import repair, verify
@@ -63,7 +63,7 @@ def test_it_is_taken_up_once() -> None:
 
 def test_retention_goes_on_behind_it() -> None:
     retention = Retention(max_age_us=None, max_bytes=0)
-    log = open_log(copied(), "feed", LogConfig(segment_bytes=1500, retention=retention))
+    log = open_log(copied(), "feed", LogConfig(SMALL.segment_bytes, retention))
     for number in range(4, 14):
         publish(log, number)
     tidy(log)
@@ -75,7 +75,7 @@ def test_retention_goes_on_behind_it() -> None:
 
 def test_a_marker_from_before_it_still_holds_what_its_reader_has_to_be_told() -> None:
     retention = Retention(max_age_us=None, max_bytes=0)
-    log = open_log(copied(), "feed", LogConfig(segment_bytes=1500, retention=retention))
+    log = open_log(copied(), "feed", LogConfig(SMALL.segment_bytes, retention))
     log.set_marker("bridge", Marker(LINEAGE, 2))
     for number in range(4, 14):
         publish(log, number)

@@ -5,15 +5,15 @@ What is read is what was written, or it is not read; never anything else.
 
 from typing import Final
 
-import pyarrow as pa
 from tests.feed.scenes import LINEAGE, updates
 from tests.fuzzing.target import Target
 
 from roskva.feed.arrow import rows_of
 from roskva.feed.base import updates_of
-from roskva.feed.frame import encode, next_frame, rows_in
+from roskva.feed.frame import encode, encode_packed, next_frame, rows_from
 from roskva.feed.recovery import recover
 from roskva.feed.segment import End, Header, Segment, encode_end, encode_header, ends_in, headers_in
+from roskva.model import Update
 from roskva.simulated_disk import SimulatedDisk
 
 _FIRST: Final = 1
@@ -23,12 +23,16 @@ _WRITTEN: Final = {
 _PATH: Final = "segment"
 
 
-def _frame(first: int, count: int) -> bytes:
-    rows = [_WRITTEN[offset] for offset in range(first, first + count)]
-    return encode(LINEAGE, first, 17, rows_of(rows))
+def _rows(first: int, count: int) -> list[Update]:
+    return [_WRITTEN[offset] for offset in range(first, first + count)]
 
 
-_FRAMES: Final = [_frame(1, 1), _frame(2, 3), _frame(5, 1), _frame(6, 4)]
+_FRAMES: Final = [
+    encode_packed(LINEAGE, 1, 17, _rows(1, 1)),
+    encode_packed(LINEAGE, 2, 17, _rows(2, 3)),
+    encode(LINEAGE, 5, 17, rows_of(_rows(5, 1))),
+    encode(LINEAGE, 6, 17, rows_of(_rows(6, 4))),
+]
 _HEADER: Final = encode_header(Header(LINEAGE, 1, _FIRST, _FIRST, 17))
 
 
@@ -41,13 +45,13 @@ def _segment(durable: int) -> bytes:
 
 
 def _reads(data: bytes) -> bool:
-    view, position, wanted, found = pa.py_buffer(data), 0, _FIRST, False
+    view, position, wanted, found = memoryview(data), 0, _FIRST, False
     while (frame := next_frame(view, position, LINEAGE, wanted)) is not None:
-        rows = rows_in(view, frame)
+        rows = rows_from(view, frame, LINEAGE, max(_WRITTEN))
         if rows is not None:
             found = True
-            read = updates_of(rows)
-            assert read == [_WRITTEN[offset] for offset in range(frame.first, frame.last + 1)]
+            read, first, frame = updates_of(rows[0]), frame.first, rows[1]
+            assert read == [_WRITTEN[offset] for offset in range(first, frame.last + 1)]
         assert frame.end > position
         position, wanted = frame.end, frame.last + 1
     return found

@@ -93,7 +93,7 @@ def test_the_rows_are_what_a_matcher_makes_of_the_same_feed(
 
 def write_feed(path: Path, *commits: list[Update]) -> None:
     log = Log.open(
-        RealDisk(), str(path), lineage=LINEAGE, now_us=0, config=LogConfig(segment_bytes=300)
+        RealDisk(), str(path), lineage=LINEAGE, now_us=0, config=LogConfig(segment_bytes=250)
     )
     for commit in commits:
         log.append(commit)

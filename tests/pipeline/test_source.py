@@ -146,7 +146,7 @@ def test_a_stream_may_begin_at_the_end_or_anywhere(written: WrittenData) -> None
 
 
 def test_what_retention_took_is_loss_unless_one_says_otherwise(tmp_path: Path) -> None:
-    small = LogConfig(segment_bytes=1500, retention=Retention(max_age_us=None, last_resort_bytes=1))
+    small = LogConfig(segment_bytes=400, retention=Retention(max_age_us=None, last_resort_bytes=1))
     data = WrittenData(tmp_path / "data", 1, small)
     for version in range(1, 30):
         data.publish(Update("app/a", version))

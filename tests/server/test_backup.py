@@ -165,7 +165,7 @@ class Serving:
     def __init__(self, shard: OwnedShard) -> None:
         self.loop = asyncio.get_running_loop()
         self.worker = StoreWorker(RocksStore(shard.store_path))
-        self.feed = GroupCommit(open_feed(shard.path, segment_bytes=2_000), Committer())
+        self.feed = GroupCommit(open_feed(shard.path, segment_bytes=500), Committer())
         self.published = 0
         self.warm = asyncio.Event()
 

@@ -9,7 +9,7 @@ from tests.golden import make
 from roskva.core.effects import ClientRow, ObjectRow, PutObject, PutShard
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Marker
-from roskva.feed.check import verify
+from roskva.feed.check import repair, verify
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader
 from roskva.model import Update
@@ -21,7 +21,7 @@ from roskva.store.rocksdb import RocksStore
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-@pytest.fixture(params=["v1"])
+@pytest.fixture(params=["v1", "v2"])
 def data(request: pytest.FixtureRequest, tmp_path: Path) -> DataDirectory:
     shutil.copytree(GOLDEN / request.param, tmp_path / "data")
     return DataDirectory.open_or_create(tmp_path / "data", make.SHARDS)
@@ -63,6 +63,13 @@ def test_every_update_of_a_golden_feed_can_be_read_and_more_appended(data: DataD
             assert [checked.problems for checked in problems if checked.problems] == []
             append(shard, Update("contacts/alice", 42))
             assert updates_in(shard) == [*make.UPDATES, Update("contacts/alice", 42)]
+
+
+def test_there_is_nothing_to_repair_in_a_golden_feed(data: DataDirectory) -> None:
+    with data.own(0) as shard:
+        before = {path: path.read_bytes() for path in shard.feed_path.glob("*.log")}
+        assert repair(RealDisk(), str(shard.feed_path), make.NOW_US) == []
+        assert {path: path.read_bytes() for path in before} == before
 
 
 def updates_in(shard: OwnedShard) -> list[Update]:

@@ -153,7 +153,7 @@ class FeedConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     segment_bytes: Annotated[
         int, Meta(ge=_MIB, le=4096 * _MIB, description="The size of a file of the feed.")
-    ] = 64 * _MIB
+    ] = 16 * _MIB
     commit_wait_ms: Annotated[
         float,
         Meta(

@@ -11,7 +11,7 @@ from roskva.disk import Disk, storage_errors
 from roskva.errors import Damaged
 from roskva.feed.base import Locked, Marker
 from roskva.feed.claim import is_claimed
-from roskva.feed.frame import next_frame, rows_in
+from roskva.feed.frame import next_frame, rows_from
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader, View, map_segment
 from roskva.feed.record import MARKERS, META, read_markers, read_meta, read_record
@@ -116,8 +116,8 @@ def _check_segment(disk: Disk, segment: Segment, lineage: int, writer_alive: boo
         Problem(name, f"offsets {first} to {last} cannot be read", (first, last))
         for first, last in holes
     ]
-    if segment.last is None and not writer_alive and size > view.content.size:
-        tail = size - view.content.size
+    if segment.last is None and not writer_alive and size > len(view.content):
+        tail = size - len(view.content)
         problems.append(Problem(name, f"{tail} bytes after the last commit", torn_tail=True))
     return Checked(name, size, frames, updates, tuple(problems))
 
@@ -145,7 +145,7 @@ def _check_frames(view: View, lineage: int) -> tuple[int, int, list[tuple[int, i
             break
         if frame.first > wanted:
             holes.append((wanted, frame.first - 1))
-        if rows_in(view.content, frame) is None:
+        if rows_from(view.content, frame, lineage, frame.last) is None:
             holes.append((frame.first, frame.last))
         else:
             frames += 1
@@ -156,11 +156,11 @@ def _check_frames(view: View, lineage: int) -> tuple[int, int, list[tuple[int, i
 
 def _mend_copies(disk: Disk, segment: Segment) -> str:
     raw = disk.read(segment.path, 0, FRAMES_AT)
-    headers, end = headers_in(raw), end_in(raw)
+    headers, ends, end = headers_in(raw), ends_in(raw), end_in(raw)
     mended = bytearray(raw)
-    if headers:
+    if len(headers) == 1:
         mended[:END_AT] = encode_header(headers[0])
-    if end:
+    if end and ends != [end] * COPIES:
         mended[END_AT:] = encode_end(end)
     if mended == raw:
         return ""

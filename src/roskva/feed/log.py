@@ -30,7 +30,7 @@ from roskva.errors import BadInput, Damaged, Overloaded
 from roskva.feed.active import ActiveSegment, start_segment
 from roskva.feed.base import START, Committed, Marker
 from roskva.feed.claim import Claim, take_claim
-from roskva.feed.frame import encode
+from roskva.feed.frame import encode, encode_packed
 from roskva.feed.reader import LogReader, meta_from_segments
 from roskva.feed.record import (
     MARKERS,
@@ -57,11 +57,15 @@ from roskva.feed.skip import remove_skip, skip_in
 from roskva.model import Update
 
 MAX_GROUP_ROWS = RESERVED // 16
+_FEW = 128
+"""Up to so many rows, packing them saves publishers more than it costs readers."""
 
 
 class LogConfig(msgspec.Struct, frozen=True):
-    segment_bytes: int = 64 << 20
+    segment_bytes: int = 16 << 20
     retention: Retention = Retention()
+    packed: bool = False
+    """All rows are packed and stay so: for who writes without Arrow, and is seldom read."""
 
 
 class Log:
@@ -106,7 +110,9 @@ class Log:
 
         `takeover` pushes aside a writer that is alive; without it that is an error, `Locked`.
         """
-        import roskva.feed.arrow  # noqa: F401  # now, and not while the first publisher waits
+        config = config or LogConfig()
+        if not config.packed:
+            import roskva.feed.arrow  # noqa: F401  # now, and not while the first publisher waits
 
         with storage_errors(f"opening the feed in {directory}"):
             disk.make_directory(directory)
@@ -116,7 +122,7 @@ class Log:
             try:
                 lineage = _settle_meta(disk, directory, lineage)
                 recovered = _recover(disk, directory, lineage)
-                log = cls(disk, directory, claim, lineage, recovered, config or LogConfig())
+                log = cls(disk, directory, claim, lineage, recovered, config)
                 log._start_segment(recovered.next, now_us)
                 log._clear_away()
             except BaseException:
@@ -241,6 +247,8 @@ class Log:
             raise error
 
     def _encode(self, base: int, updates: list[Update], now_us: int) -> bytes:
+        if self._config.packed or len(updates) <= _FEW:
+            return encode_packed(self._lineage, base, now_us, updates)
         from roskva.feed.arrow import rows_of
 
         return b"".join(
@@ -284,7 +292,7 @@ class Log:
             # One by one, so that a crash cannot leave a hole in the middle of the history.
             self._disk.sync_directory(self._directory)
             yield
-        for segment in history[gone:-1]:
+        for segment in () if self._config.packed else history[gone:-1]:
             if segment.header.rewritten or segment.path in self._damaged:
                 continue
             try:

@@ -1,7 +1,7 @@
 """Reading a feed by offset, in the writer's process or any other.
 
 A reader takes no lock and writes nothing. It knows the segments from their names and headers, maps
-the one it is in, and remembers where in it the next frame begins: reading on costs one frame. It
+the one it is in, and remembers where in it the next frame begins: reading on costs no search. It
 looks at the directory again only when it has run out of what it knew.
 
 A mapping stays good whatever becomes of the file's name: segments are replaced and removed, never
@@ -10,14 +10,13 @@ shortened, and never changed below their end word.
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from roskva.disk import Disk, storage_errors
 from roskva.errors import BadInput, Damaged
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing, Read
-from roskva.feed.frame import Frame, frame_at, next_frame, rows_in
+from roskva.feed.frame import Frame, frame_at, next_frame, rows_from
 from roskva.feed.record import Meta, read_meta
 from roskva.feed.segment import (
     FORMAT,
@@ -32,22 +31,21 @@ from roskva.feed.segment import (
     parse_name,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 class View(msgspec.Struct, frozen=True):
     """A segment as it was when it was mapped; the content ends where the durable frames do."""
 
     segment: Segment
     last: int
-    content: "pa.Buffer"
+    content: memoryview
 
 
 class LogReader:
     """The FeedReader of a directory of segments."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
+        import roskva.feed.arrow  # noqa: F401  # now, and not while the first update waits
+
         self._disk = disk
         self._directory = directory
         self._lineage = 0
@@ -124,19 +122,16 @@ class LogReader:
             return Missing(wanted, view.last, "damage")
         if frame.first > base:
             return Missing(wanted, min(frame.first - 1, view.last), "damage")
-        rows = rows_in(view.content, frame)
-        if rows is None:
+        furthest = min(view.last, base + max_rows - 1)
+        found = rows_from(view.content, frame, self._lineage, furthest)
+        if found is None:
             return Missing(wanted, frame.last, "damage")
-        return self._batch(wanted, base, frame, rows, max_rows)
-
-    def _batch(
-        self, wanted: int, base: int, frame: Frame, rows: "pa.RecordBatch", max_rows: int
-    ) -> Batch:
-        last = min(frame.last, base + max_rows - 1)
-        if last - base < frame.last - frame.first:
+        rows, newest = found
+        last = min(newest.last, furthest)
+        if rows.num_rows != last - base + 1:
             rows = rows.slice(base - frame.first, last - base + 1)
-        self._cursor = frame.end if last == frame.last else frame.position
-        return Batch(wanted, base, last, frame.appended_at, rows)
+        self._cursor = newest.end if last == newest.last else newest.position
+        return Batch(wanted, base, last, newest.appended_at, rows)
 
     def _spans(self, after: int) -> Iterator[tuple[int, int]]:
         """Where offsets beyond this one are updates, as far as was seen."""
@@ -179,16 +174,14 @@ class LogReader:
 
 
 def map_segment(disk: Disk, segment: Segment) -> View:
-    import pyarrow as pa
-
-    content = pa.py_buffer(disk.map(segment.path))
+    content = memoryview(disk.map(segment.path))
     if segment.last is not None:
         return View(segment, segment.last, content)
     end = _end_of(content, segment)
-    if end.position > content.size:  # it grew between mapping it and looking at its end word
-        content = pa.py_buffer(disk.map(segment.path))
+    if end.position > len(content):  # it grew between mapping it and looking at its end word
+        content = memoryview(disk.map(segment.path))
     last = end.last if end.last >= segment.first else segment.void_from - 1
-    return View(segment, last, content.slice(0, min(end.position, content.size)))
+    return View(segment, last, content[: end.position])
 
 
 def lineage_of(disk: Disk, directory: str) -> int:
@@ -212,6 +205,6 @@ def meta_from_segments(disk: Disk, directory: str) -> Meta | None:
     return None
 
 
-def _end_of(content: "pa.Buffer", segment: Segment) -> End:
-    end = end_in(content.slice(0, min(FRAMES_AT, content.size)).to_pybytes())
+def _end_of(content: memoryview, segment: Segment) -> End:
+    end = end_in(bytes(content[:FRAMES_AT]))
     return end or End(segment.first - 1, FRAMES_AT)

@@ -13,17 +13,13 @@ Nothing is cut from the file. The next segment's header says where the history b
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from roskva.disk import Disk
 from roskva.feed.base import START
-from roskva.feed.frame import frame_at, rows_in
+from roskva.feed.frame import frame_at, is_sound
 from roskva.feed.segment import FRAMES_AT, RESERVED, End, Segment, end_in
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -40,10 +36,8 @@ class Recovered(msgspec.Struct, frozen=True):
 def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) -> Recovered:
     """`marked`: offsets that were there, even if they are not now: a reader has seen them and set
     its marker, or this is a copy that must skip what its original may have held."""
-    import pyarrow as pa
-
-    content = pa.py_buffer(disk.map(newest.path))
-    end = end_in(content.slice(0, min(FRAMES_AT, content.size)).to_pybytes())
+    content = memoryview(disk.map(newest.path))
+    end = end_in(bytes(content[:FRAMES_AT]))
     end = end or End(newest.first - 1, FRAMES_AT)
     found = _sound_tail(content, end, lineage)
     if found.position > end.position:
@@ -55,23 +49,23 @@ def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) ->
         last=last,
         next=max(free, last + 1),
         kept_bytes=found.position - end.position,
-        cut_bytes=max(0, content.size - found.position),
+        cut_bytes=max(0, len(content) - found.position),
     )
 
 
-def _sound_tail(content: "pa.Buffer", end: End, lineage: int) -> End:
+def _sound_tail(content: memoryview, end: End, lineage: int) -> End:
     last, position = end.last, end.position
     while True:
         frame = frame_at(content, position, lineage)
-        if frame is None or frame.first != last + 1 or rows_in(content, frame) is None:
+        if frame is None or frame.first != last + 1 or not is_sound(content, frame):
             return End(last, position)
         last, position = frame.last, frame.end
 
 
-def _write_again(disk: Disk, path: str, content: "pa.Buffer", start: int, stop: int) -> None:
+def _write_again(disk: Disk, path: str, content: memoryview, start: int, stop: int) -> None:
     file = disk.open(path)
     try:
-        file.write_at(content.slice(start, stop - start).to_pybytes(), start)
+        file.write_at(bytes(content[start:stop]), start)
         file.sync()
     finally:
         file.close()

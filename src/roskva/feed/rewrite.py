@@ -14,7 +14,7 @@ import msgspec
 
 from roskva.disk import Disk, File
 from roskva.errors import Damaged
-from roskva.feed.frame import encode, next_frame, rows_in
+from roskva.feed.frame import TOGETHER_BYTES, encode, next_frame, rows_from
 from roskva.feed.reader import map_segment
 from roskva.feed.segment import FRAMES_AT, End, Segment, encode_end, encode_header
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_PER_FRAME = 4096
-_FRAMES_PER_SLICE = 200  # about a millisecond: commits wait behind a slice
 _SYNC_EVERY_BYTES = 4 << 20  # and behind a sync
 
 
@@ -36,10 +35,12 @@ def rewrite(
     file = disk.create(temporary)
     try:
         output = _Output(file, lineage, segment)
-        for number, (appended_at, rows) in enumerate(_batches(disk, segment, lineage), 1):
+        slice_began = FRAMES_AT
+        for position, appended_at, rows in _batches(disk, segment, lineage):
             output.add(appended_at, rows)
-            if number % _FRAMES_PER_SLICE == 0:
+            if position - slice_began >= TOGETHER_BYTES:  # commits wait behind a slice
                 yield
+                slice_began = position
         output.finish()
         may_replace()
         disk.rename(temporary, segment.path)
@@ -96,13 +97,19 @@ class _Output:
             self._synced = self._position
 
 
-def _batches(disk: Disk, segment: Segment, lineage: int) -> "Iterator[tuple[int, pa.RecordBatch]]":
+def _batches(
+    disk: Disk, segment: Segment, lineage: int
+) -> "Iterator[tuple[int, int, pa.RecordBatch]]":
+    """How far they go in the file, when the newest of them was appended, and the rows."""
     view = map_segment(disk, segment)
     position, wanted = FRAMES_AT, segment.first
     while wanted <= view.last:
         frame = next_frame(view.content, position, lineage, wanted)
-        rows = frame and rows_in(view.content, frame)
-        if frame is None or rows is None or frame.first != wanted:
+        found = None
+        if frame is not None and frame.first == wanted:
+            found = rows_from(view.content, frame, lineage, view.last)
+        if found is None:
             raise Damaged(f"{segment.path}: offset {wanted} cannot be read")
-        yield frame.appended_at, rows
-        position, wanted = frame.end, frame.last + 1
+        rows, newest = found
+        yield newest.end, newest.appended_at, rows
+        position, wanted = newest.end, newest.last + 1

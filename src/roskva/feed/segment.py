@@ -28,7 +28,8 @@ from google_crc32c import value as crc32c
 from roskva.disk import Disk
 from roskva.errors import BadConfig
 
-FORMAT = 1
+FORMAT = 2
+"""Since 2, frames may be packed (frame.py)."""
 RESERVED = 1 << 20
 FRAMES_AT = 192
 SUFFIX = ".log"

@@ -55,7 +55,7 @@ class Trace:
             str(directory),
             lineage=randbits(62),
             now_us=now_us,
-            config=LogConfig(_SEGMENT_BYTES, retention),
+            config=LogConfig(_SEGMENT_BYTES, retention, packed=True),
         )
 
     def wants(self, key: Key, version: int) -> bool:
@@ -111,8 +111,10 @@ class Trace:
         self._log.tidy(now_us)
 
     def close(self, now_us: int) -> None:
-        self.write(self.take(), now_us)
-        self._log.close()
+        try:
+            self.write(self.take(), now_us)
+        finally:
+            self._log.close()
 
 
 def _bound(kept: dict[Any, Any]) -> None:

@@ -3,10 +3,10 @@
     spark.dataSource.register(FeedSource)
     spark.readStream.format("roskva-feed").load("/var/lib/roskva")
 
-Every update is a row, in the order of its shard; a partition is one shard, and rows go from the
-mapped log to Spark as they lie there. A stream waits a moment for the feed to grow instead of
-polling it. A range that cannot be read any more ends the query, as in Spark's other sources, unless
-`failOnDataLoss` is false.
+Every update is a row, in the order of its shard; a partition is one shard, and what the log holds
+in record batches goes from the mapped file to Spark as it lies there. A stream waits a moment for
+the feed to grow instead of polling it. A range that cannot be read any more ends the query, as in
+Spark's other sources, unless `failOnDataLoss` is false.
 
 A reader is copied into other processes, so it holds nothing open; what the processes keep from one
 micro-batch to the next is in `feeds_at`.
