@@ -33,6 +33,7 @@ from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.token import TokenKeys
 from roskva.model import Update, object_epoch
 from roskva.wire.links import (
+    MAX_LINK_PARTS,
     Interest,
     Known,
     LinkHello,
@@ -86,9 +87,9 @@ class Bench:
         assert isinstance(asked, SendLink)
         assert isinstance(asked.message, OpenSession)
         self.sessions += 1
-        for i in range(0, len(registered), 1000):
-            part = registered[i : i + 1000]
-            more = i + 1000 < len(registered)
+        for i in range(0, len(registered), MAX_LINK_PARTS):
+            part = registered[i : i + MAX_LINK_PARTS]
+            more = i + MAX_LINK_PARTS < len(registered)
             opened = SessionOpened(asked.message.request, self.sessions, True, part, more)
             self.answer(self.step(FromLink(0, opened)))
         self.settle()

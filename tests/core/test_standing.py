@@ -153,7 +153,7 @@ def test_a_token_is_replaced_before_it_expires() -> None:
         pair.run(100)
         tokens.add(client.core.token)
         assert client.core.token is not None
-        wall_s = int(pair.registrar.core.wall_s + pair.now)
+        wall_s = int(pair.registrar.core.admitting.wall_s + pair.now)
         claims = KEYS.open(client.core.token, wall_s + 300)
         assert claims is not None, "it would be good for a while yet"
         assert claims.client == identity

@@ -3,22 +3,14 @@
 import asyncio
 import time
 
+from tests.server.fronts import broken, front_of_one_shard
 from tests.server.test_fanout import Recorder, update
 from tests.serving.loops import in_loop
 
 from roskva.channels.base import Frame
-from roskva.config import Config
 from roskva.core.effects import Closed, Effect, Event, Shedding, Tick
-from roskva.core.token import TokenKeys
-from roskva.handover import Handover
-from roskva.server.access.base import AllowAll
 from roskva.server.fanout import SLICE
-from roskva.server.front import NodeFront
 from roskva.server.stepper import Stepper
-
-
-def broken(error: Exception) -> None:
-    raise error
 
 
 class Gathering:
@@ -77,26 +69,24 @@ async def test_what_was_gathered_comes_before_a_timer() -> None:
 
 @in_loop
 async def test_a_channel_of_a_node_hands_over_first() -> None:
-    keys = TokenKeys({1: bytes(32)}, 1)
-    front = NodeFront("one", 1, Config(), AllowAll(), keys, broken, Handover())
+    front = front_of_one_shard()
     heard: list[bool] = []
-    front.call_first(lambda: heard.append(front.core.shedding))
+    front.call_first(lambda: heard.append(front.core.admitting.shedding))
     front.step(Shedding(True))
     assert heard == [False]
 
 
 @in_loop
 async def test_a_large_fan_out_of_a_node_is_not_disturbed_by_what_it_leads_to() -> None:
-    keys = TokenKeys({1: bytes(32)}, 1)
-    front = NodeFront("one", 1, Config(), AllowAll(), keys, broken, Handover())
+    front = front_of_one_shard()
     disturbed: list[bool] = []
 
     class Slow(Recorder):
         def broadcast(self, frame: Frame) -> None:
             front.step(Shedding(True))
-            disturbed.append(front.core.shedding)
+            disturbed.append(front.core.admitting.shedding)
 
     front._fanout.broadcast(update(1, [Slow() for _ in range(SLICE + 1)]))
     await asyncio.sleep(0)
     assert disturbed == [False] * SLICE
-    assert front.core.shedding
+    assert front.core.admitting.shedding

@@ -637,8 +637,10 @@ class Client:
 
     def _take_acks(self, room: int) -> list[Ack]:
         taken: list[Ack] = []
-        while self.acks and room > 0:
-            ack = self.acks.pop(next(iter(self.acks)))
+        for ack in list(self.acks.values()):
+            if room <= 0:
+                break
+            del self.acks[ack.object]
             taken.append(ack)
             room -= _size((ack.object,))
         return taken

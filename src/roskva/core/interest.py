@@ -4,6 +4,8 @@ Interest follows the sessions and lingers a while after the last one leaves. It 
 sides: every ping carries its digest, and whoever disagrees gets all of it again.
 """
 
+from itertools import islice
+
 from roskva.core.digest import DigestSum, hash_of
 from roskva.core.effects import DropLink, Effect, SendLink
 from roskva.core.session import Session, Watched
@@ -31,7 +33,6 @@ class ShardLink:
         "dropping",
         "heard_at",
         "incarnation",
-        "objects",
         "requests",
         "resend",
         "shard",
@@ -44,7 +45,6 @@ class ShardLink:
         self.up = False
         self.incarnation = 0
         self.heard_at = 0.0
-        self.objects: dict[Key, None] = {}
         self.digest = DigestSum()
         self.adding: list[Key] = []
         self.dropping: list[Key] = []
@@ -57,12 +57,12 @@ class ShardLink:
         """Sessions with acks to write, as soon as the link is up: what their own `dirty` names, or
         everything if that is none."""
 
-    def opened(self, now: float) -> None:
+    def opened(self, objects: list[Key], now: float) -> None:
         self.up = True
         self.incarnation += 1
         self.heard_at = now
         self.adding, self.dropping = [], []
-        self.resend = list(self.objects)
+        self.resend = objects
 
     def broken(self) -> None:
         self.up = False
@@ -91,7 +91,6 @@ class Interests:
             shard = shard_of(key, len(self.links))
             watched = self.watched[key] = Watched(key, h, shard, self.sums.of(key))
             link = self.links[watched.shard]
-            link.objects[key] = None
             link.digest.add(h)
             link.adding.append(key)
         else:
@@ -105,14 +104,12 @@ class Interests:
 
     def expire(self) -> None:
         """A slice: the rest goes at the next ping."""
-        for _ in range(min(len(self.lingering), MAX_LINK_PARTS)):
-            key, until = next(iter(self.lingering.items()))
+        for key, until in list(islice(self.lingering.items(), MAX_LINK_PARTS)):
             if until > self.now:
                 return
             del self.lingering[key]
             watched = self.watched.pop(key)
             link = self.links[watched.shard]
-            del link.objects[key]
             link.digest.remove(watched.hash)
             link.dropping.append(key)
 
@@ -147,7 +144,8 @@ class Interests:
     # Links.
 
     def open(self, shard: int) -> Effect:
-        self.links[shard].opened(self.now)
+        link = self.links[shard]
+        link.opened(self._objects_of(link), self.now)
         return SendLink(shard, LinkHello(LINK_PROTOCOL, self.name, shard, len(self.links)))
 
     def pending(self) -> bool:
@@ -170,7 +168,7 @@ class Interests:
                 slice_ = slice(i, i + MAX_LINK_PARTS)
                 effects.append(SendLink(link.shard, Interest(adding[slice_], dropping[slice_])))
             again, link.resend = link.resend[:MAX_LINK_PARTS], link.resend[MAX_LINK_PARTS:]
-            again = [key for key in again if key in link.objects]
+            again = [key for key in again if key in self.watched]
             if again:
                 effects.append(SendLink(link.shard, Interest(again)))
         return effects
@@ -197,5 +195,8 @@ class Interests:
         return [self._begin_anew(link) for link in self.links if link.up and not link.resend]
 
     def _begin_anew(self, link: ShardLink) -> Effect:
-        link.resend = list(link.objects)
+        link.resend = self._objects_of(link)
         return SendLink(link.shard, Interest(replace=True))
+
+    def _objects_of(self, link: ShardLink) -> list[Key]:
+        return [key for key, watched in self.watched.items() if watched.shard == link.shard]

@@ -5,8 +5,9 @@ at the object's shard (`matcher.py`); a registrar joins the two for whoever is o
 when the session ends. Any registrar can serve any client.
 
 Its parts: `interest.py` is its lower edge, the objects it watches and the links to their shards;
-`saving.py` writes the rows; `telling.py` tells sessions what they are due; `outgoing.py` gathers
-what a step has to say. Here are the sessions themselves: handshake, messages, end.
+`admitting.py` lets sessions in and out; `registering.py` is what they want, `telling.py` what they
+are due, `acking.py` what has reached them; `saving.py` writes the rows; `outgoing.py` gathers what
+a step has to say. Here is what joins the parts: events, time, and work in slices.
 
 The duties, in order:
 
@@ -21,16 +22,14 @@ Long work is cut into slices: `next_deadline` is 0 while some is left.
 """
 
 from collections import deque
-from hashlib import sha256
 from itertools import islice
 from typing import Final
 
 import msgspec
 
-from roskva.core import freshness
 from roskva.core.acking import Acking
-from roskva.core.backoff import Rate, RateLimit
-from roskva.core.digest import bucket_sums
+from roskva.core.admitting import Admitting
+from roskva.core.backoff import Rate
 from roskva.core.effects import (
     Acked,
     Attached,
@@ -51,32 +50,21 @@ from roskva.core.effects import (
     Recheck,
     Reloaded,
     Send,
-    SendLink,
     Shedding,
     Tick,
     Watching,
     Withdrawn,
 )
-from roskva.core.freshness import NEVER
-from roskva.core.interest import Interests, ShardLink
+from roskva.core.interest import Interests
 from roskva.core.outgoing import Outbox
+from roskva.core.registering import Registering
 from roskva.core.saving import Saving
-from roskva.core.session import Phase, Session, Unconfirmed
-from roskva.core.standing import Standing
+from roskva.core.session import Phase, Session
 from roskva.core.telling import TURN, Telling
-from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
-from roskva.errors import (
-    Fenced,
-    LimitExceeded,
-    Overloaded,
-    RoskvaError,
-    TokenRejected,
-    Unauthorised,
-    Unavailable,
-)
-from roskva.model import NO_VERSION, Key, Principal, shard_of
+from roskva.core.token import TokenKeys
+from roskva.errors import Fenced, Unavailable
+from roskva.model import NO_VERSION
 from roskva.wire.links import (
-    CloseSession,
     Pong,
     Pushes,
     RowRefused,
@@ -85,22 +73,7 @@ from roskva.wire.links import (
     Superseded,
     Versions,
 )
-from roskva.wire.messages import (
-    ClientMessage,
-    Config,
-    Failure,
-    Grant,
-    Hello,
-    ServerDigest,
-    Status,
-    SyncRequest,
-)
-
-SMALL_SET: Final = 128
-"""Up to here a sync is cheaper whole than by bucket."""
-
-_BY_DIGEST: Final = 0
-"""No message has this number: what came in a sync is confirmed by the digest alone."""
+from roskva.wire.messages import ClientMessage, Failure, Hello, ServerDigest
 
 COUNTERS: Final = (
     *("broadcasts", "notified", "acks", "stale_acks", "forged_acks", "suppressed", "lagged"),
@@ -136,16 +109,7 @@ class RegistrarConfig(msgspec.Struct, frozen=True):
 class Registrar:
     def __init__(self, config: RegistrarConfig, keys: TokenKeys, wall_us: int, now: float) -> None:
         self.config = config
-        self.keys = keys
-        self.standing = Standing()
-        self.wall_s = wall_us / 1e6 - now
         self.now = now
-        self.conns: dict[Handle, Session] = {}
-        self.sessions: dict[tuple[bytes, int], Session] = {}
-        """By client and number: each shard counts its own."""
-        self.joined: dict[tuple[str | None, str], int] = {}
-        """Sessions of each principal, by app and name."""
-        self.shedding = False
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.interests = Interests(
             config.name, config.shards, config.linger, config.link_timeout, now
@@ -153,20 +117,21 @@ class Registrar:
         self.watched = self.interests.watched
         self.outbox = Outbox()
         self.saving = Saving(self.interests, self.outbox, config.ack_flush)
-        self.telling = Telling(
-            self.interests, self.outbox, self.saving, self.counters, self._confirm
-        )
+        self.telling = Telling(self.interests, self.outbox, self.saving, self.counters)
+        shared = self.interests, self.outbox, self.saving, self.telling, self.counters
+        self.admitting = Admitting(config, keys, wall_us / 1e6 - now, *shared)
+        self.registering = Registering(*shared, config.max_registrations, config.sync_timeout)
+        self.conns, self.sessions = self.admitting.conns, self.admitting.sessions
         self.acking = Acking(self.conns, self.interests, self.saving, self.telling, self.counters)
-        self.leaving: deque[Session] = deque()
         self.visiting: deque[Session] = deque()
-        self.handshakes = RateLimit(config.handshakes)
-        self.next_slot = now
         self.ping_at = now + config.ping_interval
         self.wheel: dict[int, list[Session]] = {}
         self.wheel_turn = int(now)
 
     def next_deadline(self) -> float:
-        if self.visiting or self.leaving or self.telling.pending() or self.interests.pending():
+        if self.visiting or self.admitting.leaving:
+            return 0.0
+        if self.telling.pending() or self.interests.pending():
             return 0.0
         deadline = self.ping_at
         flush_at = self.saving.flush_at
@@ -190,12 +155,13 @@ class Registrar:
             self._from_link(event)  # type: ignore[arg-type]
         else:
             self._other(event)
-        for _ in range(min(len(self.visiting), TURN)):
-            self._visit(self.visiting.popleft())
+        if self.visiting:
+            for _ in range(min(len(self.visiting), TURN)):
+                self._visit(self.visiting.popleft())
         if self.telling.pending():
             self.telling.work()
-        if self.leaving:
-            self._leave(self.leaving[0])
+        if self.admitting.leaving:
+            self._leave(self.admitting.leaving[0])
         if self.outbox.sessions:
             self._send_out()
         return self.outbox.take()
@@ -207,35 +173,28 @@ class Registrar:
             case Opened():
                 self._accept(event.conn, event.bits)
             case Attached():
-                session = self._accept(event.conn, b"")
-                session.paced = True
-                session.resume, session.keep = event.resume, event.keep
-                session.principal = event.principal
-                if self._has_room():
-                    self._open(session, event.client, event.application)
-                else:
-                    self._turn_away(session)
+                self.admitting.attach(self._accept(event.conn, b""), event)
             case Watching():
-                self._watch(event)
+                self.admitting.watch(self._accept(event.conn, b""), event)
             case Closed():
-                self._end(self.conns.get(event.conn))
+                self.admitting.end(self.conns.get(event.conn))
             case Lagging(conn=conn) if conn in self.conns:
                 self.telling.lagging(self.conns[conn], event.since)
             case Drained(conn=conn) if conn in self.conns:
                 self.telling.drained(self.conns[conn])
             case Dismissed(conn=conn) if conn in self.conns:
-                self._dismiss(self.conns[conn], event.not_before_ms)
+                self.admitting.dismiss(self.conns[conn], event.not_before_ms)
             case Withdrawn(conn=conn) if conn in self.conns:
-                self._withdraw(self.conns[conn], event.object)
+                self.registering.withdraw(self.conns[conn], event.object)
             case Lagging() | Drained() | Dismissed() | Withdrawn():
                 pass
             case Recheck():
                 self.outbox.emit(*self.interests.ask_again())
                 self.saving.write_again(self.sessions.values())
             case Reloaded():
-                self._reload(event)
+                self.admitting.reload(event)
             case Shedding():
-                self.shedding = event.on
+                self.admitting.shedding = event.on
             case LinkUp(link=int() as shard):
                 self._link_up(shard)
             case LinkDown(link=int() as shard):
@@ -243,195 +202,12 @@ class Registrar:
             case _:
                 raise TypeError(f"not for a registrar: {event!r}")
 
-    # The handshake, and the end.
+    # What clients say.
 
     def _accept(self, conn: Handle, bits: bytes) -> Session:
-        session = self.conns[conn] = Session(conn, bits, self.now)
+        session = self.admitting.accept(conn, bits)
         self._visit_later(session, self.config.handshake_timeout)
         return session
-
-    def _watch(self, event: Watching) -> None:
-        session = self._accept(event.conn, b"")
-        session.client, session.keep = event.client, False
-        session.principal = event.principal
-        if not self._join(session):
-            return
-        session.phase = Phase.OPEN
-        for cell in event.registered:
-            session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
-        self.outbox.emit(*self.interests.messages())
-        self.telling.walk(session)
-
-    def _hello(self, session: Session, hello: Hello, principal: Principal) -> None:
-        if session.phase is not Phase.GREETING:
-            return
-        if not self._has_room():
-            self._turn_away(session)
-            return
-        app, client = hello.app, session.bits[:16]
-        if hello.token is not None:
-            claims = self.keys.open(hello.token, int(self.wall_s + self.now))
-            if claims is None or claims.cell != self.config.cell:
-                self._reject(session)
-                return
-            app, client = claims.app, claims.client
-            principal = Principal(claims.principal, claims.app or None, claims.issued_at)
-        if not self.standing.holds(principal):
-            self._reject(session)
-            return
-        session.app, session.principal = app or "", principal
-        session.nonce = hello.nonce
-        self._open(session, client, hello.application)
-
-    def _reject(self, session: Session) -> None:
-        self.counters["rejected_tokens"] += 1
-        self.outbox.to(session).error = Failure(TokenRejected.code, "shake hands again")
-
-    def _reload(self, event: Reloaded) -> None:
-        self.keys, self.standing = event.keys, event.standing
-        for session in self.conns.values():
-            if session.phase is not Phase.GREETING and not self.standing.holds(session.principal):
-                self.counters["revoked"] += 1
-                self._reject(session)
-                self.outbox.to(session).close = True
-
-    def _has_room(self) -> bool:
-        """For one more handshake, now."""
-        return not self.shedding and self.handshakes.take(self.now)
-
-    def _turn_away(self, session: Session) -> None:
-        """Each one turned away is given a slot of its own to come back in."""
-        rate = self.config.handshakes
-        free_at = max(self.next_slot, self.handshakes.free_at())
-        if self.shedding:
-            free_at = max(free_at, self.now + self.config.shedding_wait)
-        self.next_slot = free_at + rate.window_ms / 1000 / rate.count
-        self.counters["turned_away"] += 1
-        out = self.outbox.to(session)
-        out.not_before_ms = min(int((self.next_slot - self.now) * 1000) + 1, 600_000)
-        out.error = Failure(Overloaded.code, "too many at once")
-        out.close = True
-
-    def _join(self, session: Session) -> bool:
-        """Whether its principal may have one more; who may not is told so."""
-        principal = session.principal
-        if not principal.name:
-            return True
-        named = principal.app, principal.name
-        count = self.joined.get(named, 0)
-        if count >= self.config.max_sessions:
-            self.counters["over_session_limit"] += 1
-            out = self.outbox.to(session)
-            out.error = Failure(LimitExceeded.code, "this principal has too many sessions")
-            out.close = True
-            return False
-        self.joined[named] = count + 1
-        return True
-
-    def _part(self, principal: Principal) -> None:
-        named = principal.app, principal.name
-        count = self.joined.get(named, 0)
-        if count > 1:
-            self.joined[named] = count - 1
-        else:
-            self.joined.pop(named, None)
-
-    def _open(self, session: Session, client: bytes, application: str) -> None:
-        if not self._join(session):
-            return
-        session.client = client
-        session.application = application
-        session.owner = shard_of(client, self.config.shards)
-        session.phase = Phase.OPENING
-        self.saving.open(session)
-
-    def _opened(self, link: ShardLink, message: SessionOpened) -> None:
-        session, _ = link.requests.get(message.request, (None, ()))
-        if session is None:
-            return
-        if not message.more:
-            del link.requests[message.request]
-        if self.conns.get(session.conn) is not session:
-            closed = CloseSession(session.client, message.session)
-            self.outbox.emit(SendLink(link.shard, closed))
-            return
-        session.number = message.session
-        session.created = message.created
-        for cell in message.registered:
-            session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
-        self.outbox.emit(*self.interests.messages())
-        if not message.more:
-            link.waiting.pop(session, None)
-            self._grant(session)
-
-    def _grant(self, session: Session) -> None:
-        # A shard that lost its disk, and whose clock went back, may give a number out again.
-        self._fence(session.client, session.number, Fenced.code)
-        session.phase = Phase.OPEN
-        self.sessions[session.client, session.number] = session
-        out = self.outbox.to(session)
-        out.digest = True
-        out.config = Config(max(1, int(self.config.heartbeat * 1000)))
-        if session.nonce is not None:
-            session.bits = session.bits[16:]
-            out.grant = Grant(session.client, self._token(session, session.bits), session.nonce)
-        session.nonce = None
-        self.telling.walk(session)
-
-    def _token(self, session: Session, bits: bytes) -> bytes:
-        lifetime, principal = self.config.token_lifetime, session.principal
-        session.refresh_at = self.now + lifetime / 2
-        claims = Claims(
-            session.app,
-            session.client,
-            principal.name,
-            self.config.cell,
-            int(self.wall_s + self.now + lifetime),
-            principal.issued_at,
-        )
-        return self.keys.seal(claims, bits[:NONCE_BYTES])
-
-    def _refresh(self, session: Session) -> None:
-        """A client that stays longer than its token lasts has another by then. The bits are used
-        but once: each time, others are made of them."""
-        self.counters["refreshed_tokens"] += 1
-        session.bits = sha256(session.bits).digest()[:NONCE_BYTES]
-        out = self.outbox.to(session)
-        out.grant = Grant(session.client, self._token(session, session.bits))
-
-    def _fence(self, client: bytes, number: int, code: str) -> None:
-        session = self.sessions.get((client, number))
-        if session is not None:
-            self.counters["fenced"] += 1
-            self.outbox.to(session).error = Failure(code)
-            self.outbox.to(session).close = True
-
-    def _dismiss(self, session: Session, not_before_ms: int) -> None:
-        out = self.outbox.to(session)
-        out.not_before_ms = not_before_ms
-        out.error = Failure(Unavailable.code, "this server is stopping")
-        out.close = True
-
-    def _end(self, session: Session | None) -> None:
-        if session is None or self.conns.pop(session.conn, None) is None:
-            return
-        link = self.saving.owner(session)
-        link.waiting.pop(session, None)
-        self.telling.slow.discard(session)
-        named = session.client, session.number
-        if self.sessions.get(named) is not session:
-            self.saving.forget(session)  # another one has its number, or it has none
-        else:
-            del self.sessions[named]
-            self.saving.flush_session(session)
-            closed = CloseSession(session.client, session.number)
-            self.outbox.emit(SendLink(link.shard, closed))
-        if session.phase is not Phase.GREETING:
-            self._part(session.principal)
-        session.phase = Phase.GREETING
-        self.leaving.append(session)
-
-    # Messages of a session.
 
     def _received(self, event: Received) -> None:
         session = self.conns.get(event.conn)
@@ -440,7 +216,7 @@ class Registrar:
         session.heard_at = self.now
         message = event.message
         if type(message) is Hello:
-            self._hello(session, message, event.principal)
+            self.admitting.hello(session, message, event.principal)
             return
         assert type(message) is ClientMessage
         if message.session != session.number or session.phase is not Phase.OPEN:
@@ -460,167 +236,11 @@ class Registrar:
                 self.outbox.to(session)  # it may take a while: say at least that we are here
             if message.number > session.seen:
                 session.seen = message.number
-                self._operate(session, message, event)
+                self.registering.operate(session, message, event)
         elif not message.acks:
             self.outbox.to(session).digest = True
-        digest = message.digest
-        if digest is not None and (
-            digest.sum != session.hash_sum or digest.count != len(session.registered)
-        ):
-            self._disagree(session, message)
-
-    def _operate(self, session: Session, message: ClientMessage, event: Received) -> None:
-        changed: list[Key] = []
-        unconfirmed = session.unconfirmed = session.unconfirmed or {}
-        for operation in message.operations:
-            key, version = operation.object, operation.version
-            if operation.register:
-                error = self._refusal(session, key, event)
-                if error is not None:
-                    if self._refuse(session, key, message.number, error):
-                        changed.append(key)
-                    continue
-                touched = self._register(session, key, version)
-            else:
-                touched = self._unregister(session, key)
-            declared = operation.register and version is not None
-            unconfirmed[key] = Unconfirmed(message.number, declared)
-            if touched:
-                changed.append(key)
-        if message.syncs:
-            session.sync_asked_at = None
-            self.counters["syncs"] += 1
-            synced = self._sync(session, message, event)
-            for key in synced:
-                if key in session.registered:
-                    unconfirmed[key] = Unconfirmed(_BY_DIGEST, False)
-            changed += synced
-            if not changed:
-                self.outbox.to(session).digest = True
-        self.outbox.emit(*self.interests.messages())
-        self.saving.save(session, changed)
-        for key in list(unconfirmed):
-            self._confirm(session, key)
-
-    def _refusal(self, session: Session, key: Key, event: Received) -> type[RoskvaError] | None:
-        if key in event.denied or (session.app and not key.startswith(session.app + "/")):
-            return Unauthorised
-        if key in session.registered:
-            return None
-        if key in event.undecided:
-            return Unavailable
-        return LimitExceeded if len(session.registered) >= self.config.max_registrations else None
-
-    def _refuse(self, session: Session, key: Key, number: int, error: type[RoskvaError]) -> bool:
-        """Whether the row has to change: what a client may not register for it loses, if it had
-        it. Were it kept, with what was acked of it before, a client that is told that it has it not
-        and registers again would be thought to hold what it has dropped."""
-        if self._unregister(session, key):
-            assert session.unconfirmed is not None
-            session.unconfirmed[key] = Unconfirmed(number, False, error.code)
-            return True
-        status = Status(key, False, number, error.code, error.retriable)
-        self.outbox.to(session).statuses.append(status)
-        return False
-
-    def _register(self, session: Session, key: Key, version: int | None) -> bool:
-        """Whether the row has to change."""
-        acked = session.acked(key)
-        if version is None and acked is not None:
-            return False
-        watched = self.interests.watch(key)
-        if version is None:
-            session.add(watched, NEVER)
-        else:
-            known = watched.known if self.interests.holds(watched) else None
-            session.add(watched, freshness.declared(version, acked, known))
-        return True
-
-    def _unregister(self, session: Session, key: Key) -> bool:
-        watched = session.registered.get(key)
-        if watched is None:
-            return False
-        session.remove(watched)
-        self.interests.release(watched)
-        return True
-
-    def _withdraw(self, session: Session, key: Key) -> None:
-        if self._unregister(session, key):
-            if session.unconfirmed is not None:
-                session.unconfirmed.pop(key, None)
-            status = Status(key, False, session.seen, Unauthorised.code)
-            self.outbox.to(session).statuses.append(status)
-            self.saving.save(session, [key])
-
-    def _sync(self, session: Session, message: ClientMessage, event: Received) -> list[Key]:
-        wanted = {(len(s.prefix), int.from_bytes(s.prefix)): s.objects for s in message.syncs}
-        lengths = {length for length, _ in wanted}
-        keep = {key for objects in wanted.values() for key in objects}
-        changed = []
-        for key, watched in list(session.registered.items()):
-            h = watched.hash
-            covered = any((length, h >> (64 - 8 * length)) in wanted for length in lengths)
-            if covered and key not in keep and self._unregister(session, key):
-                changed.append(key)
-        for objects in wanted.values():
-            for key in objects:
-                error = self._refusal(session, key, event)
-                if error is not None:
-                    if self._refuse(session, key, message.number, error):
-                        changed.append(key)
-                elif self._register(session, key, None):
-                    changed.append(key)
-        return changed
-
-    def _disagree(self, session: Session, message: ClientMessage) -> None:
-        """Ask for the registrations, unless operations are under way that may explain it."""
-        if session.unsaved or message.digest is None:
-            return
-        asked_at = session.sync_asked_at
-        if asked_at is not None and self.now < asked_at + self.config.sync_timeout:
-            return
-        session.sync_asked_at = self.now
-        sums: list[int] = []
-        if max(message.digest.count, len(session.registered)) > SMALL_SET:
-            sums = bucket_sums(watched.hash for watched in session.registered.values())
-        self.outbox.to(session).sync_request = SyncRequest(sums)
-
-    # Confirming.
-
-    def _row_written(self, link: ShardLink, request: int) -> None:
-        written = self.saving.saved(link, request)
-        if written is None:
-            return
-        session, keys = written
-        if not session.unsaved and not session.unconfirmed:
-            self.outbox.to(session).digest = True
-        for key in keys:
-            self._confirm(session, key)
-
-    def _confirm(self, session: Session, key: Key) -> None:
-        unconfirmed = session.unconfirmed
-        if not unconfirmed or key not in unconfirmed or key in (session.unsaved or ()):
-            return
-        number, declared, refused = unconfirmed[key]
-        watched = session.registered.get(key)
-        if watched is not None:
-            if not self.interests.holds(watched):
-                return
-            assert watched.known is not None
-            if declared:
-                acked = watched.sessions[session]
-                compared = freshness.declared(acked[0], acked, watched.known)
-                if compared != acked:
-                    watched.declared_by(session, compared)
-                    self.saving.set_acked(session, watched, compared)
-            self.telling.tell_one(session, watched)
-        out = self.outbox.to(session)
-        if number != _BY_DIGEST:
-            out.statuses.append(Status(key, watched is not None, number, refused))
-        del unconfirmed[key]
-        if not unconfirmed:
-            session.unconfirmed = None
-            out.digest = True
+        if message.digest is not None:
+            self.registering.compare(session, message.digest)
 
     # What shards say.
 
@@ -631,8 +251,7 @@ class Registrar:
         self.saving.link_up(link)
         for session in list(link.waiting):
             if session.phase is Phase.OPENING:
-                self.leaving.append(self._without_registrations(session))
-                self.saving.open(session)
+                self.admitting.open_again(session)
             else:
                 self.saving.save_again(session)
 
@@ -655,13 +274,13 @@ class Registrar:
                 if effect is not None:
                     self.outbox.emit(effect)
             case SessionOpened() as opened:
-                self._opened(link, opened)
+                self.admitting.opened(link, opened)
             case RowWritten(request=request):
-                self._row_written(link, request)
+                self.registering.row_written(link, request)
             case Superseded(client=client, session=number):
-                self._fence(client, number, Fenced.code)
+                self.admitting.fence(client, number, Fenced.code)
             case RowRefused(client=client, session=number, code=code):
-                self._fence(client, number, code)
+                self.admitting.fence(client, number, code)
 
     # Time, and work in slices.
 
@@ -699,9 +318,9 @@ class Registrar:
                 out.error = Failure(Unavailable.code, "this client's shard does not answer")
             return
         if session.phase is Phase.OPEN:
-            self.saving.save_again(session)
-            if session.refresh_at is not None and self.now >= session.refresh_at:
-                self._refresh(session)
+            if session.unsaved:
+                self.saving.save_again(session)
+            self.admitting.refresh(session)
             if not session.lagging:  # else it is scanned when it has drained
                 self.telling.walk(session)
         self._visit_later(session, self.config.scan_interval)
@@ -709,17 +328,9 @@ class Registrar:
     def _leave(self, session: Session) -> None:
         """Let go of a slice of what a session that ended was registered for."""
         for key in list(islice(session.registered, TURN)):
-            self._unregister(session, key)
+            self.registering.unregister(session, key)
         if not session.registered:
-            self.leaving.popleft()
-
-    def _without_registrations(self, session: Session) -> Session:
-        """A stand-in that leaves in this session's stead, for a row that came only in part."""
-        partial = Session(None, b"", self.now)
-        for watched in session.registered.values():
-            partial.add(watched, watched.leave(session))
-        session.registered, session.hash_sum = {}, 0
-        return partial
+            self.admitting.leaving.popleft()
 
     # Sending.
 
@@ -736,4 +347,4 @@ class Registrar:
                 self.outbox.emit(Send(session.conn, message))
             if outgoing.close:
                 self.outbox.emit(Close(session.conn))
-                self._end(session)
+                self.admitting.end(session)

@@ -7,6 +7,7 @@ is written again.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from roskva.core.effects import SendLink
@@ -139,8 +140,10 @@ class Saving:
         """As much as one message holds; how much that was."""
         rows: list[WriteRow] = []
         left = MAX_LINK_PARTS
-        while link.dirty and left:
-            row = self._next_row(link, next(iter(link.dirty)), left)
+        for session in list(islice(link.dirty, left)):
+            if not left:
+                break
+            row = self._next_row(link, session, left)
             left -= 1
             if row is not None:
                 rows.append(row)

@@ -7,6 +7,7 @@ Once acked, `(a, e)` is the very tuple that the object stands at: being fresh co
 own.
 """
 
+from collections.abc import Collection
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -90,12 +91,16 @@ class Watched:
         self.outstanding = count
         self.untold = but or None
 
-    def told(self, session: "Session") -> None:
-        if self._no_longer_untold(session):
-            self.sums.first += 1
-            self.outstanding += 1
-        else:
-            self.sums.resent += 1
+    def told(self, sessions: "Collection[Session]") -> None:
+        first, untold = 0, self.untold
+        if untold is not None:
+            first = len(untold)
+            untold.difference_update(sessions)
+            first -= len(untold)
+            self.untold = untold or None
+        self.sums.first += first
+        self.outstanding += first
+        self.sums.resent += len(sessions) - first
 
     def acked(self, count: int) -> None:
         self.sums.acked += count

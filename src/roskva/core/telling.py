@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from roskva.core.effects import Broadcast, Handle
-from roskva.core.freshness import Due, Known, due
+from roskva.core.freshness import NEVER, Due, Known, due
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
 from roskva.core.saving import Saving
@@ -24,27 +24,23 @@ from roskva.wire.links import Known as Said
 from roskva.wire.links import Push
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 
-TURN: Final = 1000
+TURN: Final = 500
 """Registrations looked at before the loop gets its turn."""
 WALK_BATCH: Final = 100
 """Notifications a walk sends to one session before the channel had a chance to say it lags."""
 
 
 class Telling:
+    confirm: Callable[[Session, Key], None]
+    """Answers an operation that waited for its object, and tells with it. Set by `Registering`."""
+
     def __init__(
-        self,
-        interests: Interests,
-        outbox: Outbox,
-        saving: Saving,
-        counters: dict[str, int],
-        confirm: Callable[[Session, Key], None],
+        self, interests: Interests, outbox: Outbox, saving: Saving, counters: dict[str, int]
     ) -> None:
-        """`confirm` answers an operation that waited for its object, and tells with it."""
         self.interests = interests
         self.outbox = outbox
         self.saving = saving
         self.counters = counters
-        self.confirm = confirm
         self.slow: set[Session] = set()
         """Those that lag."""
         self.arrived: deque[Watched] = deque()
@@ -122,9 +118,7 @@ class Telling:
         if moved:
             watched.told_all(len(sessions) - len(without) - len(left_out), left_out)
             return
-        for session in sessions:
-            if session not in left_out and session not in without:
-                watched.told(session)
+        watched.told([s for s in sessions if s not in left_out and s not in without])
 
     def _authors(self, watched: Watched, push: Push) -> list[Session]:
         """Sessions of the change's author that had acked all before it: they hold it already."""
@@ -149,13 +143,15 @@ class Telling:
         behind: list[Session] = []
         astray: list[Session] = []
         watched.max_acked = NO_VERSION
+        looked_up, told = NEVER, due(NEVER, known)
         for session, acked in watched.sessions.items():
             if acked[0] > watched.max_acked:
                 watched.max_acked = acked[0]
             if session.unconfirmed and key in session.unconfirmed:
                 self.confirm(session, key)
             elif acked is not known and session.phase is Phase.OPEN and not session.lagging:
-                told = due(acked, known)
+                if acked is not looked_up:  # they mostly hold the same
+                    looked_up, told = acked, due(acked, known)
                 if told is Due.VERSION:
                     behind.append(session)
                 elif told is Due.UNKNOWN:
@@ -170,8 +166,7 @@ class Telling:
         return len(watched.sessions) + 1
 
     def _tell(self, watched: Watched, sessions: list[Session], notification: Notification) -> None:
-        for session in sessions:
-            watched.told(session)
+        watched.told(sessions)
         if len(sessions) == 1:
             self.outbox.to(sessions[0]).notifications.append(notification)
             self.counters["notified"] += 1
@@ -199,7 +194,7 @@ class Telling:
         else:
             notification = Notification(watched.key, None, watched.known[1])
             watched.sums.unknown += 1
-        watched.told(session)
+        watched.told((session,))
         self.outbox.to(session).notifications.append(notification)
         self.counters["notified"] += 1
         return True

@@ -6,7 +6,7 @@ nobody is told an older version after a newer one.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -33,7 +33,7 @@ class Fanout:
         self._loop = asyncio.get_running_loop()
         self._undisturbed = work
         self._write = writer()
-        self._waves: dict[Key, list[_Wave]] = {}
+        self._waves: OrderedDict[Key, list[_Wave]] = OrderedDict()
         """By object, the oldest first. Rarely more than one of an object: a version for some, and
         *unknown* for others."""
 
@@ -79,6 +79,7 @@ class Fanout:
             wave.frame.flush(self._write)
             if not wave.conns:
                 waves.remove(wave)
-            del self._waves[key]
             if waves:
-                self._waves[key] = waves  # at the end: every object gets its turn
+                self._waves.move_to_end(key)  # every object gets its turn
+            else:
+                del self._waves[key]

@@ -207,7 +207,11 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "registrations never compared",
-        ("core.registrar:Registrar._disagree", "session.sync_asked_at = self.now", "return"),
+        (
+            "core.registering:Registering.compare",
+            "session.sync_asked_at = self.interests.now",
+            "return",
+        ),
     ),
     _mutant(
         "nothing sent twice",
@@ -239,7 +243,11 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "refused, and still in the row",
-        ("core.registrar:Registrar._refuse", "if self._unregister(session, key):", "if False:"),
+        (
+            "core.registering:Registering._refuse",
+            "if self.unregister(session, key):",
+            "if False:",
+        ),
     ),
     _mutant(
         "packet id reused while in flight",

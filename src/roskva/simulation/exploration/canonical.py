@@ -22,6 +22,7 @@ from roskva.core.registrar import Registrar
 from roskva.core.rows import Rows
 from roskva.core.saving import Saving
 from roskva.core.session import Session
+from roskva.core.telling import Telling
 
 NOW: Final = 1000.0
 LATER: Final = NOW + 1e6
@@ -85,7 +86,7 @@ def settle_client(core: Client) -> None:
 
 
 def settle_registrar(core: Registrar, lags: bool) -> None:
-    core.now = core.interests.now = core.next_slot = NOW
+    core.now = core.interests.now = core.admitting.next_slot = NOW
     core.ping_at = LATER
     if core.saving.flush_at is not None:
         core.saving.flush_at = LATER
@@ -100,7 +101,7 @@ def settle_registrar(core: Registrar, lags: bool) -> None:
         session.refresh_at = None if session.refresh_at is None else MUCH_LATER
         if session.sync_asked_at is not None:
             session.sync_asked_at = NOW
-    core.handshakes = RateLimit(NO_LIMIT)
+    core.admitting.handshakes = RateLimit(NO_LIMIT)
     core.interests.lingering = dict.fromkeys(core.interests.lingering, LATER)
     (link,) = core.interests.links
     link.heard_at = NOW
@@ -159,8 +160,8 @@ _SKIPPED: Final = frozenset(
         ),  # they count, and nothing turns on them
     )
 )
-_SKIPPED_OF_REGISTRARS: Final = _SKIPPED | {"watched"}  # the same as those of its interests
-_SHARED: Final = (Interests, Saving)
+_SKIPPED_OF_REGISTRARS: Final = _SKIPPED | {"watched", "conns", "sessions"}  # its parts have them
+_SHARED: Final = (Interests, Saving, Telling)
 
 
 class _Freezer:

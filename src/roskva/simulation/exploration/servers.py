@@ -118,7 +118,8 @@ class Registrars(Machines[Registrar]):
     def _make(self) -> Registrar:
         config = RegistrarConfig("registrar", 1, handshakes=NO_LIMIT)
         core = Registrar(config, OpenTokens({}, 0), 0, NOW)
-        core.counters = core.telling.counters = Mute()
+        for part in (core, core.admitting, core.registering, core.telling, core.acking):
+            part.counters = Mute()
         return core
 
     def perform(self, core: Registrar, event: Words) -> list[Words]:

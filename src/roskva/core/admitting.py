@@ -1,0 +1,271 @@
+"""Sessions as they come and go: who is let in, who is sent away, and with which token.
+
+A server takes so many handshakes at a time, and so many sessions of one principal. Whoever is
+turned away because of the first is given a slot of its own to come back in; the second is its own
+doing, and it is told so. A session is granted after the row's owner has opened it, so the older one
+of its client is fenced by then.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from roskva.core.backoff import RateLimit
+from roskva.core.effects import Attached, Handle, Reloaded, SendLink, Watching
+from roskva.core.interest import Interests, ShardLink
+from roskva.core.outgoing import Outbox
+from roskva.core.saving import Saving
+from roskva.core.session import Phase, Session
+from roskva.core.standing import Standing
+from roskva.core.telling import Telling
+from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
+from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
+from roskva.model import Principal, shard_of
+from roskva.wire.links import CloseSession, Registered, SessionOpened
+from roskva.wire.messages import Config, Failure, Grant, Hello
+
+if TYPE_CHECKING:
+    from roskva.core.registrar import RegistrarConfig
+
+
+class Admitting:
+    def __init__(
+        self,
+        config: "RegistrarConfig",
+        keys: TokenKeys,
+        wall_s: float,
+        interests: Interests,
+        outbox: Outbox,
+        saving: Saving,
+        telling: Telling,
+        counters: dict[str, int],
+    ) -> None:
+        self.config = config
+        self.keys = keys
+        self.standing = Standing()
+        self.wall_s = wall_s
+        """What the wall's clock shows when ours begins."""
+        self.interests = interests
+        self.outbox = outbox
+        self.saving = saving
+        self.telling = telling
+        self.counters = counters
+        self.conns: dict[Handle, Session] = {}
+        self.sessions: dict[tuple[bytes, int], Session] = {}
+        """By client and number: each shard counts its own."""
+        self.joined: dict[tuple[str | None, str], int] = {}
+        """Sessions of each principal, by app and name."""
+        self.leaving: deque[Session] = deque()
+        """They are over, and still in what is kept of the objects they were registered for."""
+        self.shedding = False
+        self.handshakes = RateLimit(config.handshakes)
+        self.next_slot = interests.now
+
+    # They come.
+
+    def accept(self, conn: Handle, bits: bytes) -> Session:
+        session = self.conns[conn] = Session(conn, bits, self.interests.now)
+        return session
+
+    def hello(self, session: Session, hello: Hello, principal: Principal) -> None:
+        if session.phase is not Phase.GREETING:
+            return
+        if not self._has_room():
+            self._turn_away(session)
+            return
+        app, client = hello.app, session.bits[:16]
+        if hello.token is not None:
+            claims = self.keys.open(hello.token, int(self.wall_s + self.interests.now))
+            if claims is None or claims.cell != self.config.cell:
+                self._reject(session)
+                return
+            app, client = claims.app, claims.client
+            principal = Principal(claims.principal, claims.app or None, claims.issued_at)
+        if not self.standing.holds(principal):
+            self._reject(session)
+            return
+        session.app, session.principal = app or "", principal
+        session.nonce = hello.nonce
+        self._open(session, client, hello.application)
+
+    def attach(self, session: Session, event: Attached) -> None:
+        session.paced = True
+        session.resume, session.keep = event.resume, event.keep
+        session.principal = event.principal
+        if self._has_room():
+            self._open(session, event.client, event.application)
+        else:
+            self._turn_away(session)
+
+    def watch(self, session: Session, event: Watching) -> None:
+        session.client, session.keep = event.client, False
+        session.principal = event.principal
+        if not self._join(session):
+            return
+        session.phase = Phase.OPEN
+        self._add(session, event.registered)
+        self.telling.walk(session)
+
+    def _has_room(self) -> bool:
+        """For one more handshake, now."""
+        return not self.shedding and self.handshakes.take(self.interests.now)
+
+    def _turn_away(self, session: Session) -> None:
+        now, rate = self.interests.now, self.config.handshakes
+        free_at = max(self.next_slot, self.handshakes.free_at())
+        if self.shedding:
+            free_at = max(free_at, now + self.config.shedding_wait)
+        self.next_slot = free_at + rate.window_ms / 1000 / rate.count
+        self.counters["turned_away"] += 1
+        out = self.outbox.to(session)
+        out.not_before_ms = min(int((self.next_slot - now) * 1000) + 1, 600_000)
+        out.error = Failure(Overloaded.code, "too many at once")
+        out.close = True
+
+    def _reject(self, session: Session) -> None:
+        self.counters["rejected_tokens"] += 1
+        self.outbox.to(session).error = Failure(TokenRejected.code, "shake hands again")
+
+    def _join(self, session: Session) -> bool:
+        """Whether its principal may have one more; who may not is told so."""
+        principal = session.principal
+        if not principal.name:
+            return True
+        named = principal.app, principal.name
+        count = self.joined.get(named, 0)
+        if count >= self.config.max_sessions:
+            self.counters["over_session_limit"] += 1
+            out = self.outbox.to(session)
+            out.error = Failure(LimitExceeded.code, "this principal has too many sessions")
+            out.close = True
+            return False
+        self.joined[named] = count + 1
+        return True
+
+    def _part(self, principal: Principal) -> None:
+        named = principal.app, principal.name
+        count = self.joined.get(named, 0)
+        if count > 1:
+            self.joined[named] = count - 1
+        else:
+            self.joined.pop(named, None)
+
+    # Their rows are opened.
+
+    def _open(self, session: Session, client: bytes, application: str) -> None:
+        if not self._join(session):
+            return
+        session.client = client
+        session.application = application
+        session.owner = shard_of(client, self.config.shards)
+        session.phase = Phase.OPENING
+        self.saving.open(session)
+
+    def open_again(self, session: Session) -> None:
+        """Of its row it may have had a part. That leaves with a stand-in."""
+        partial = Session(None, b"", self.interests.now)
+        for watched in session.registered.values():
+            partial.add(watched, watched.leave(session))
+        session.registered, session.hash_sum = {}, 0
+        self.leaving.append(partial)
+        self.saving.open(session)
+
+    def opened(self, link: ShardLink, message: SessionOpened) -> None:
+        session, _ = link.requests.get(message.request, (None, ()))
+        if session is None:
+            return
+        if not message.more:
+            del link.requests[message.request]
+        if self.conns.get(session.conn) is not session:
+            closed = CloseSession(session.client, message.session)
+            self.outbox.emit(SendLink(link.shard, closed))
+            return
+        session.number = message.session
+        session.created = message.created
+        self._add(session, message.registered)
+        if not message.more:
+            link.waiting.pop(session, None)
+            self._grant(session)
+
+    def _add(self, session: Session, registered: Iterable[Registered]) -> None:
+        for cell in registered:
+            session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
+        self.outbox.emit(*self.interests.messages())
+
+    def _grant(self, session: Session) -> None:
+        # A shard that lost its disk, and whose clock went back, may give a number out again.
+        self.fence(session.client, session.number, Fenced.code)
+        session.phase = Phase.OPEN
+        self.sessions[session.client, session.number] = session
+        out = self.outbox.to(session)
+        out.digest = True
+        out.config = Config(max(1, int(self.config.heartbeat * 1000)))
+        if session.nonce is not None:
+            session.bits = session.bits[16:]
+            out.grant = Grant(session.client, self._token(session), session.nonce)
+        session.nonce = None
+        self.telling.walk(session)
+
+    def _token(self, session: Session) -> bytes:
+        now, lifetime, principal = self.interests.now, self.config.token_lifetime, session.principal
+        session.refresh_at = now + lifetime / 2
+        claims = Claims(
+            session.app,
+            session.client,
+            principal.name,
+            self.config.cell,
+            int(self.wall_s + now + lifetime),
+            principal.issued_at,
+        )
+        return self.keys.seal(claims, session.bits[:NONCE_BYTES])
+
+    def refresh(self, session: Session) -> None:
+        """A client that stays longer than its token lasts has another by then. The bits are used
+        but once: each time, others are made of them."""
+        if session.refresh_at is not None and self.interests.now >= session.refresh_at:
+            self.counters["refreshed_tokens"] += 1
+            session.bits = sha256(session.bits).digest()[:NONCE_BYTES]
+            self.outbox.to(session).grant = Grant(session.client, self._token(session))
+
+    # They go.
+
+    def reload(self, event: Reloaded) -> None:
+        self.keys, self.standing = event.keys, event.standing
+        for session in self.conns.values():
+            if session.phase is not Phase.GREETING and not self.standing.holds(session.principal):
+                self.counters["revoked"] += 1
+                self._reject(session)
+                self.outbox.to(session).close = True
+
+    def fence(self, client: bytes, number: int, code: str) -> None:
+        session = self.sessions.get((client, number))
+        if session is not None:
+            self.counters["fenced"] += 1
+            self.outbox.to(session).error = Failure(code)
+            self.outbox.to(session).close = True
+
+    def dismiss(self, session: Session, not_before_ms: int) -> None:
+        out = self.outbox.to(session)
+        out.not_before_ms = not_before_ms
+        out.error = Failure(Unavailable.code, "this server is stopping")
+        out.close = True
+
+    def end(self, session: Session | None) -> None:
+        if session is None or self.conns.pop(session.conn, None) is None:
+            return
+        link = self.saving.owner(session)
+        link.waiting.pop(session, None)
+        self.telling.slow.discard(session)
+        named = session.client, session.number
+        if self.sessions.get(named) is not session:
+            self.saving.forget(session)  # another one has its number, or it has none
+        else:
+            del self.sessions[named]
+            self.saving.flush_session(session)
+            closed = CloseSession(session.client, session.number)
+            self.outbox.emit(SendLink(link.shard, closed))
+        if session.phase is not Phase.GREETING:
+            self._part(session.principal)
+        session.phase = Phase.GREETING
+        self.leaving.append(session)
