@@ -42,6 +42,9 @@ class Connection:
         self.server_life = server.life
         self.client_life = client.life
 
+    def was_deaf_after(self, moment: float) -> bool:
+        return not self.reliable and moment < self.deaf_until
+
     def send_to_server(self, frame: bytes) -> None:
         self._send("server", frame)
 
@@ -52,7 +55,7 @@ class Connection:
         if self.dead:
             return
         net = self.world.net
-        if to == "client" and self.world.clock.now < self.deaf_until and not self.reliable:
+        if to == "client" and self.was_deaf_after(self.world.clock.now):
             self.world.seen("message lost")
             return
         copies = 1

@@ -127,7 +127,7 @@ class Swarm(msgspec.Struct, frozen=True):
     """How often a change is followed by another one at once."""
     fast_path_loss: float = 0.0
     """At all times; a fault may make it worse."""
-    segment_bytes: int = 2000
+    segment_bytes: int = 500
     packet_ids: int = 20
     """Few, so that they meet again while in flight."""
     flush_delay: float = 0.0
@@ -194,7 +194,7 @@ def _swarm(dice: Random, fault_time: float) -> Swarm:
         ordered=dice.random() < 0.7,
         bursts=dice.choice((0.0, 0.3, 0.6)),
         fast_path_loss=dice.choice((0.0, 0.0, 0.1, 0.5)),
-        segment_bytes=dice.choice((2000, 8000)),
+        segment_bytes=dice.choice((500, 1500)),
         packet_ids=dice.choice((4, 20)),
         flush_delay=dice.choice((0.0, 0.05, 2.0)),
     )

@@ -303,7 +303,8 @@ class World:
         looked = 2 * swarm.app_delay + max(client.busy_until - self.clock.now, 0.0)
         fed = 2 * swarm.feed_tick + 3.0
         self.clock.after(fed + looked, partial(check, since - 5.0))
-        if not net.lossy and not net.slow:
+        lost = client.conn is not None and client.conn.was_deaf_after(asked_at)
+        if not (net.lossy or net.slow or lost):  # else what it was told may be lost, and come again
             answered = max(self.shard_of(key).started_by(since), since - 5.0 - fed)
             self.clock.after(looked + 0.5, partial(check, answered))
 
