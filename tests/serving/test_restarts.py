@@ -212,7 +212,7 @@ async def test_c70_what_was_acknowledged_survives_kill_9(start_node: StartNode) 
 async def test_c76_nothing_is_confirmed_while_the_shards_do_not_answer(
     start_node: StartNode,
 ) -> None:
-    node = start_node("--registrars", "1")
+    node = start_node("--registrars", "1", "--shards", "1")  # one link: who is not ready has none
     publish(node, 1)
     async with everybody(node) as watching, everybody(node) as clients:
         await watching.register(*OBJECTS)  # so that the registrar knows these objects

@@ -69,12 +69,12 @@ from roskva.server.pressure import Pressure
 from roskva.server.rates import PublishRates
 from roskva.server.registering import Registering
 from roskva.server.stepper import Stepper
-from roskva.wire.links import FromShard, Registered, RowRefused, Superseded
-from roskva.wire.messages import ClientMessage, FromClient, Notification, ServerMessage
+from roskva.wire.links import FromShard, Registered, RowRefused, Superseded, Welcome
+from roskva.wire.messages import ClientId, ClientMessage, FromClient, Notification, ServerMessage
 
 _log = logging.getLogger(__name__)
 _READ_TIMEOUT_S: Final = 5.0
-_ENDS: Final = (Superseded, RowRefused)
+_NOTED: Final = (Welcome, Superseded, RowRefused)
 
 
 class NodeFront:
@@ -108,7 +108,7 @@ class NodeFront:
         self.ports: list[Port] = []
         """One per shard, in order; whoever builds the node adds them before anything starts."""
         self.up: set[int] = set()
-        """Shards whose links are up."""
+        """Shards that have welcomed us over the link that is up: one that hangs can be reached."""
         self.notes = Notes(name)
         self._config = config
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -247,22 +247,30 @@ class NodeFront:
     # For ports.
 
     def link_up(self, shard: int) -> None:
-        self.up.add(shard)
         self._stepper.step(LinkUp(shard))
 
     def from_link(self, shard: int, message: FromShard) -> None:
-        if type(message) in _ENDS:
-            self._note_end(message)  # type: ignore[arg-type]  # it is one of them
+        if type(message) in _NOTED:
+            self._note(shard, message)
         self._stepper.step(FromLink(shard, message))
 
     def link_down(self, shard: int) -> None:
         self.up.discard(shard)
         self._stepper.step(LinkDown(shard))
 
-    def _note_end(self, end: Superseded | RowRefused) -> None:
-        session = self.core.sessions.get((end.client, end.session))
+    def _note(self, shard: int, message: FromShard) -> None:
+        match message:
+            case Welcome():
+                self.up.add(shard)
+            case Superseded(client=client, session=number):
+                self._note_end(client, number, Fenced.code)
+            case RowRefused(client=client, session=number, code=code):
+                self._note_end(client, number, code)
+
+    def _note_end(self, client: ClientId, number: int, code: str) -> None:
+        session = self.core.sessions.get((client, number))
         if session is not None:
-            self.notes.ended(session, end.code if isinstance(end, RowRefused) else Fenced.code)
+            self.notes.ended(session, code)
 
     # What the core asks for.
 

@@ -24,7 +24,6 @@ from roskva.wire.links import (
     Publish,
     Published,
     ToShard,
-    Welcome,
 )
 
 _log = logging.getLogger(__name__)
@@ -166,8 +165,6 @@ class SocketPort:
                 self._answer(request, error_of(code, text))
             case LinkRefused(text=text):
                 _log.error("shard %d refuses the link: %s", self._shard, text)
-            case Welcome():
-                pass
             case _:
                 self._registrar.from_link(self._shard, message)
 

@@ -4,11 +4,15 @@ A node that does not sample uses the plain ones.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from roskva.core.effects import Acked, Broadcast, Effect, Event, Send, SendLink
+from roskva.errors import RoskvaError
 from roskva.feed.base import Committed
 from roskva.feed.commit import wall_clock_us
 from roskva.feed.trace import DIRECTORY, Trace
@@ -19,6 +23,8 @@ from roskva.server.stepper import Stepper
 from roskva.wire.links import FromShard, Offer, Pushes
 from roskva.wire.messages import ClientMessage, FromClient
 
+_log = logging.getLogger(__name__)
+
 _FLUSH_S: Final = 1.0
 
 
@@ -27,14 +33,31 @@ def open_trace(data: Path, process: str, one_in: int) -> Trace:
 
 
 async def keep_trace(trace: Trace) -> None:
-    """Write down what was noted, until cancelled."""
+    """Write down what was noted, until cancelled. What cannot be written is lost, and no more."""
+    loop = asyncio.get_running_loop()
+    with _reported():
+        try:
+            # Cancelling does not stop a thread: leaving this block waits for what it writes.
+            with ThreadPoolExecutor(1, "trace") as writer:
+                while True:
+                    await asyncio.sleep(_FLUSH_S)
+                    if noted := trace.take():
+                        await asyncio.shield(loop.run_in_executor(writer, _write, trace, noted))
+        finally:
+            trace.close(wall_clock_us())
+
+
+def _write(trace: Trace, noted: Sequence[Update]) -> None:
+    with _reported():
+        trace.write(noted, wall_clock_us())
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
     try:
-        while True:
-            await asyncio.sleep(_FLUSH_S)
-            if noted := trace.take():
-                await asyncio.to_thread(trace.write, noted, wall_clock_us())
-    finally:
-        trace.close(wall_clock_us())
+        yield
+    except RoskvaError as error:
+        _log.warning("a part of the trace is lost: %s", error)
 
 
 class TracedShard(Shard):

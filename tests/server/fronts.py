@@ -1,0 +1,16 @@
+"""The front of a node, with nothing before it and nothing behind."""
+
+from roskva.config import Config
+from roskva.core.token import TokenKeys
+from roskva.handover import Handover
+from roskva.server.access.base import AllowAll
+from roskva.server.front import NodeFront
+
+
+def front_of_one_shard() -> NodeFront:
+    keys = TokenKeys({1: bytes(32)}, 1)
+    return NodeFront("one", 1, Config(), AllowAll(), keys, broken, Handover())
+
+
+def broken(error: Exception) -> None:
+    raise error
