@@ -54,12 +54,13 @@ test: check $(QUICK_SPARK)
 	$(BIN)/pytest $(WORKERS) 3 -m "not verify"
 
 verify: check $(QUICK_SPARK)
-	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium $(PEERS)
 	@tools/java.sh
 	$(BIN)/roskva sim --mutants
 	$(BIN)/roskva sim --exhaustive
 	$(BIN)/roskva sim --seeds 500
 	$(BIN)/pytest $(WORKERS) 2 -m verify
+	$(BIN)/pytest tests/measured  # with every peer
 
 soak: $(STAMP)
 	ROSKVA_KILL_ROUNDS=500 $(BIN)/pytest $(WORKERS) 2 -m verify tests/feed tests/store

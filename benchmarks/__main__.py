@@ -85,9 +85,9 @@ def measure(
                 record.results[name] = found
                 console.print(report.on_terminal(name, found))
             record.seconds[name] = time.monotonic() - began
+            if json is not None:
+                record.save(json)  # so far: whoever interrupts an hour keeps what was measured
             bars.update(all_of_them, advance=1)
-    if json is not None:
-        record.save(json)
     if into is not None:
         record.save(into / "results.json")
         write_report(record, into)

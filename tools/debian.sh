@@ -10,6 +10,13 @@ done
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
   echo "installing$missing from Debian's packages …"
   export DEBIAN_FRONTEND=noninteractive
+  # Some come as services, which would start, and keep the ports that Roskva is to have.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 1' INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
+  fi
   { apt-get install --yes --quiet --no-install-recommends $missing ||
     { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends $missing; }
   } >/dev/null 2>&1 && exit 0

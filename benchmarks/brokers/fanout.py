@@ -55,7 +55,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 def run(settings: Settings) -> list[Result]:
     peers = installed(ALL)
-    seconds = 5.0 if settings.full else 0.6
+    seconds = 2.0 if settings.full else 0.6
     short_s = seconds / 2
 
     with bench() as here, here.all_started(peers) as servers, ExitStack() as stack:
@@ -149,5 +149,6 @@ def results(turns: dict[str, list[Turn]], latency: dict[str, list[Load]]) -> lis
         name = f"{part} from publish to receipt, {RATE:g}/s to {SUBSCRIBERS:,}"
         percentile = figure(name, "ms", latency, of, why=_WHY_LATENCY)
         found += [percentile, *ratio(percentile, QUEUES.name, target=1.0, better="lower")]
-    found.append(figure("… server CPU each", "µs", latency, lambda load: load.cpu_us))
+    name = f"server CPU each, {RATE:g}/s to {SUBSCRIBERS:,}"
+    found.append(figure(name, "µs", latency, lambda load: load.cpu_us, why=_WHY_RATE))
     return found

@@ -29,10 +29,12 @@ OBJECTS: Final = 50
 EACH: Final = 5
 IN_FLIGHT: Final = 100
 _QUIET_S: Final = 2.0
+_SHORT: Final = 20_000
+"""Updates: 2,000 for each client, twice what a bounded queue holds."""
 _MOST: Final = 100_000
 """Updates, if each is queued for each client: 100 million messages would fill the memory."""
 _ONCE: Final = (QUEUES, BOUNDED, CORE, PUBSUB)
-"""Who takes long, and who has nothing to keep."""
+"""Who takes long, and who has nothing to keep. With more than `_MOST` updates all take long."""
 _WHY: Final = (
     "it keeps one value per object in memory, in C or Go, and sends it with the subscription; a "
     "returning client of Roskva is also a session that is opened durably, so that an older one of "
@@ -60,9 +62,10 @@ def run(settings: Settings) -> list[Result]:
     peers = installed((*ALL, BOUNDED, LAST_ENTRY))
     found = []
     with bench() as here:
-        for updates in (100_000, 1_000_000) if settings.full else (20_000,):
+        for updates in (100_000, 1_000_000) if settings.full else (_SHORT,):
             these = [peer for peer in peers if peer != QUEUES or updates <= _MOST]
-            turns = in_turns(these, settings, partial(_away, here, updates), once=_ONCE)
+            once = these if updates > _MOST else _ONCE
+            turns = in_turns(these, settings, partial(_away, here, updates), once=once)
             found += results(updates, turns)
     return found
 

@@ -26,7 +26,7 @@ _WHY: Final = (
 
 def run(settings: Settings) -> list[Result]:
     peers = installed(ALL)
-    seconds = 5.0 if settings.full else 1.0
+    seconds = 3.0 if settings.full else 1.0
 
     with bench() as here, here.all_started(peers) as servers:
 

@@ -181,7 +181,7 @@ def arriving(
 
 
 def _measured(settings: Settings, clients: Population, rate: float) -> Load:
-    return clients.measure(rate=rate, seconds=4.0 if settings.full else 1.0, warmup=0.2)
+    return clients.measure(rate=rate, seconds=2.0 if settings.full else 1.0, warmup=0.2)
 
 
 def growth(name: str, points: list[tuple[float, float]], theirs: float) -> Result:

@@ -160,7 +160,7 @@ def latency(settings: Settings, generator: Generator, servers: list[Server]) -> 
             lambda server: clients[server.name].measure(
                 rate=RATE, seconds=_seconds(settings), warmup=2 / RATE
             ),
-            often=3,
+            often=2,
             doing="latency",
         )
     results = []

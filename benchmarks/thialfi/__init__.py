@@ -37,8 +37,9 @@ RATED_USERS: Final = 2600
 RATES: Final = (1000, 2000, 4000, 6000, 8000, 10_000, 13_000)
 SHORT_RATES: Final = (1000, 4000, 8000, 13_000)
 USERS: Final = (1000, 2500, 5000, 10_000, 18_000)
-SHORT_USERS: Final = (600, 1800, 5400)
+SHORT_USERS: Final = (400, 1200, 3600)
 CURVE_RATE: Final = 4000
+_QUIET_S: Final = 2.0
 TRACED: Final = "[node]\ntrace_one_in = 20\n"
 
 BY_USERS: Final = "users, five objects each"
@@ -161,6 +162,7 @@ def notification_rate(
         for _ in range(settings.repetitions):
             for rate in rates:
                 settings.progress(f"{rate:,} notifications per second")
+                clients.fresh(_QUIET_S)  # the rate before may have been too much
                 seconds = 4.0 if settings.full else 1.2
                 loads[rate].append(clients.measure(rate=rate, seconds=seconds, warmup=0.3))
     results = []

@@ -1,5 +1,5 @@
 """Readers of one feed, in one process: `reading.py DIRECTORY COUNT` says "reading", and, when
-standard input ends, the milliseconds from commit to read, once per reader and commit."""
+standard input ends, the milliseconds from publish to read, once per reader and update."""
 
 import select
 import sys
@@ -25,7 +25,8 @@ def main(directory: str, count: int) -> None:
         found = False
         for i, reader in enumerate(readers):
             while isinstance(answer := reader.read(markers[i]), Batch):
-                delays_ms.append((time.time_ns() // 1000 - answer.appended_at) / 1000)
+                published_at = answer.rows["published_at"].to_numpy()
+                delays_ms += ((time.time_ns() // 1000 - published_at) / 1000).tolist()
                 markers[i] = Marker(reader.lineage, answer.last)
                 found = True
         if not found:

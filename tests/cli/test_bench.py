@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import BENCHMARKS, module
+from benchmarks.record import Record
 from benchmarks.result import Result, Settings
 from typer.testing import CliRunner
 
@@ -75,6 +76,23 @@ def test_one_that_breaks_does_not_take_the_others_along(
     page = (tmp_path / "README.md").read_text()
     assert "## Core\n\nFailed: `RuntimeError: the server stalled`" in page
     assert "| rows | 1 s |" in page
+
+
+def test_who_interrupts_keeps_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(settings: Settings) -> list[Result]:
+        raise KeyboardInterrupt
+
+    found, json, page = [Result("cost", 1.0, "µs")], tmp_path / "results.json", tmp_path / "page"
+    monkeypatch.setattr(module("core"), "run", lambda settings: found)
+    monkeypatch.setattr(module("store"), "run", interrupted)
+    told = CliRunner().invoke(
+        app, ["bench", "core", "store", "--json", str(json), "--report", str(page)]
+    )
+    assert told.exit_code == 130
+    assert Record.load(json).results == {"core": found}
+    assert not page.exists()
 
 
 FOREVER = """

@@ -47,6 +47,17 @@ def record() -> Record:
     )
 
 
+def test_where_others_are_better_it_is_said_why() -> None:
+    recorded = Record.load(Path(__file__).parents[2] / "docs/benchmarks/results.json")
+    silent = [
+        (name, result.name)
+        for name, results in recorded.results.items()
+        for result in results
+        if any(map(result.beaten_by, result.peers.values())) and not result.why
+    ]
+    assert silent == []
+
+
 def test_a_record_survives_being_written(record: Record, tmp_path: Path) -> None:
     record.save(tmp_path / "deep" / "results.json")
     assert Record.load(tmp_path / "deep" / "results.json") == record

@@ -29,7 +29,8 @@ def bench(
         int | None, typer.Option(min=1, help="Of each measurement: 3, with --full 5.")
     ] = None,
     json: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write the raw results here.")
+        Path | None,
+        typer.Option(dir_okay=False, help="Write raw results here, after each of them."),
     ] = None,
     report: Annotated[
         Path | None,
