@@ -60,7 +60,6 @@ verify: check $(QUICK_SPARK)
 	$(BIN)/roskva sim --exhaustive
 	$(BIN)/roskva sim --seeds 500
 	$(BIN)/pytest $(WORKERS) 2 -m verify
-	$(BIN)/pytest tests/measured  # with every peer
 
 soak: $(STAMP)
 	ROSKVA_KILL_ROUNDS=500 $(BIN)/pytest $(WORKERS) 2 -m verify tests/feed tests/store

@@ -1,7 +1,7 @@
 """The load generator against small servers: what it counts is what they sent."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,15 @@ from benchmarks.brokers.peers import (
     installed,
 )
 from benchmarks.result import NotMeasured
-from benchmarks.serving.generator import Generator, Population
+from benchmarks.serving.generator import Generator, Load, Population
 from benchmarks.serving.servers import Server
 
+PEERS = [peer for peer in (*ALL, LAST_ENTRY) if peer is not ROSKVA]
 CORES = {0}
 CLIENTS, OBJECTS, EACH = 20, 10, 2
+PATIENCE_S = 30.0
 QUIET_S = 0.5
-"""That a server needs, at most, to send what it has to."""
+"""After which a server that forgets has had time to send what it should not have."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,11 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Generator:
         pytest.skip(str(missing))
 
 
-@pytest.fixture(scope="module", params=[*ALL, LAST_ENTRY], ids=lambda peer: peer.name)
+@pytest.fixture(
+    scope="module",
+    params=[ROSKVA, *(pytest.param(peer, marks=pytest.mark.verify) for peer in PEERS)],
+    ids=lambda peer: peer.name,
+)
 def peer(request: pytest.FixtureRequest) -> Peer:
     peer: Peer = request.param
     if not installed((peer,)):
@@ -63,7 +69,7 @@ def test_all_hear_of_every_update_and_those_who_were_away_of_the_last(
 ) -> None:
     clients.connect()
     clients.publish(2 * OBJECTS, 1)
-    here = clients.fresh(QUIET_S)
+    here = clients.fresh(PATIENCE_S)
     assert here.stale == 0
     assert here.messages >= CLIENTS * EACH
     assert here.bytes > here.messages * 16  # a version has as many digits
@@ -72,8 +78,9 @@ def test_all_hear_of_every_update_and_those_who_were_away_of_the_last(
     clients.publish(3 * OBJECTS, OBJECTS)
     assert clients.fresh(0).stale == CLIENTS * EACH
     clients.connect()
-    back = clients.fresh(QUIET_S)
-    if peer in (CORE, PUBSUB):
+    forgets = peer in (CORE, PUBSUB)
+    back = clients.fresh(QUIET_S if forgets else PATIENCE_S)
+    if forgets:
         assert back.stale == CLIENTS * EACH
         assert back.messages == here.messages
     else:
@@ -84,17 +91,26 @@ def test_all_hear_of_every_update_and_those_who_were_away_of_the_last(
 
 def test_deliveries_are_counted_while_it_measures(clients: Population) -> None:
     clients.connect()
-    load = clients.measure(window=1.0, seconds=0.2, warmup=0.1)
+    load = until(2, lambda: clients.measure(window=1.0, seconds=0.2, warmup=0.1))
     each = CLIENTS * EACH // OBJECTS
-    assert load.published > 1
     assert (load.published - 1) * each <= load.deliveries <= (load.published + 1) * each
     assert 0 < load.p50_us <= load.p99_us <= load.worst_us
     assert load.mean_us > 0
-    steady = clients.measure(rate=50, seconds=0.2, warmup=0)
-    assert 5 <= steady.published <= 12
+    steady = until(5, lambda: clients.measure(rate=50, seconds=0.2, warmup=0))
+    assert steady.published <= 50 * steady.seconds + 2
 
 
-@pytest.mark.parametrize("killed", [ROSKVA, STREAMS], ids=lambda peer: peer.name)
+def until(published: int, measure: Callable[[], Load]) -> Load:
+    """What is measured when the machine has the time for so many updates."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while (load := measure()).published < published:
+        assert time.monotonic() < give_up_at
+    return load
+
+
+@pytest.mark.parametrize(
+    "killed", [ROSKVA, pytest.param(STREAMS, marks=pytest.mark.verify)], ids=lambda peer: peer.name
+)
 def test_clients_come_back_to_a_server_that_was_killed(
     killed: Peer, generator: Generator, tmp_path: Path
 ) -> None:
@@ -121,7 +137,7 @@ def test_clients_come_back_to_a_server_that_was_killed(
             assert clients.hear().ended >= killed_at
             clients.publish(OBJECTS, OBJECTS)
             clients.connect()
-            assert clients.fresh(5).stale == 0
+            assert clients.fresh(PATIENCE_S).stale == 0
 
 
 def test_a_generator_that_gives_up_says_so(

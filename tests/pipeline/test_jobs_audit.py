@@ -45,9 +45,7 @@ def test_the_table_in_sql_is_the_table_of_the_core_for_every_small_combination(
     assert in_sql(spark, combinations) == [in_python(each) for each in combinations]
 
 
-@settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     combinations=st.lists(
         st.tuples(versions, st.none() | epochs, versions, epochs), min_size=50, max_size=300

@@ -80,9 +80,7 @@ def matched(feed: list[Update], lost: int) -> Rows:
     return found
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(feed=st.lists(updates, min_size=1, max_size=30), data=st.data())
 def test_the_rows_are_what_a_matcher_makes_of_the_same_feed(
     spark: SparkSession, feed: list[Update], data: st.DataObject

@@ -128,6 +128,6 @@ class RocksMachine(StoreMachine):
 
 
 TestMemory = MemoryMachine.TestCase
-TestMemory.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestMemory.settings = settings(max_examples=100, stateful_step_count=30)
 TestRocks = RocksMachine.TestCase
-TestRocks.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestRocks.settings = settings(max_examples=15, stateful_step_count=25)
