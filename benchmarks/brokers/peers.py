@@ -15,10 +15,10 @@ from typing import Final
 import msgspec
 
 from benchmarks.machine import found
+from benchmarks.ports import free_port
 from benchmarks.serving.generator import Generator, Population, Protocol
 from benchmarks.serving.servers import (
     Server,
-    free_port,
     mosquitto,
     roskva,
     running,

@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.ports import free_port
+
 MOSQUITTO_CONF: Final = Path(__file__).with_name("mosquitto.conf")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _START_S: Final = 30.0
@@ -47,7 +49,7 @@ class Server(msgspec.Struct, frozen=True):
         for pid in killed:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        while any(_runs(pid) for pid in killed):
+        while any(runs(pid) for pid in killed):
             time.sleep(0.001)
 
 
@@ -65,7 +67,7 @@ def tree(pid: int) -> list[int]:
             for task in os.listdir(f"/proc/{parent}/task"):
                 children = Path(f"/proc/{parent}/task/{task}/children").read_text()
                 found += [int(child) for child in children.split()]
-        except FileNotFoundError:  # it ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             continue
     return found
 
@@ -79,7 +81,7 @@ def cpu_s(pid: int) -> float:
     return ticks / _TICKS_PER_S
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
     """Or some thread of it; what is dead and not yet waited for does not run."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -173,10 +175,3 @@ def _await_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> Non
             time.sleep(0.05)
         else:
             return
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -1,8 +1,8 @@
 from collections.abc import Iterator
 
 import pytest
+from benchmarks.ports import free_port
 from tests.cli.fake_node import FakeNode, fake_node
-from tests.cli.real_node import free_port
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,9 +11,10 @@ from types import TracebackType
 from typing import Any
 
 import httpx
+from benchmarks.ports import free_port
 
 ROSKVA = str(Path(sys.prefix) / "bin/roskva")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("ROSKVA_")}
 
 
@@ -97,12 +97,6 @@ class Command:
     def ended(self) -> tuple[int, str, str]:
         stdout, stderr = self._process.communicate(timeout=DEADLINE_S)
         return self._process.returncode, stdout, stderr
-
-
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
 
 
 def roskva(node: RealNode, *words: str) -> tuple[int, str, str]:

@@ -77,6 +77,7 @@ def test_ports_of_a_node_that_runs_are_fine(
     answers = {"/healthz": b"ok\n", "/v1/status": {"version": "0.1.0"}}
     node.answer = lambda _, path, __: (200, answers[path])
     monkeypatch.setenv("ROSKVA_PORT", node.url.rpartition(":")[2])
+    monkeypatch.setattr(reachability, "_TIMEOUT_S", 60.0)
     result = run("--data", str(tmp_path), "--json")
     [port] = [finding for finding in json.loads(result.stdout) if finding["what"] == "port"]
     assert port["verdict"] == "ok"

@@ -116,7 +116,7 @@ def quick(client: Client) -> Client:
         batch_delay=0.005,
         backoff_first=0.02,
         backoff_cap=0.1,
-        answer_timeout=2.0,
+        answer_timeout=60.0,
         reissue_grace=0.05,
     )
     return client

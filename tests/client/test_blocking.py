@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.client.loops import in_loop, until
 from tests.client.scripted import EPOCH, Conversation, ScriptedServer
 from tests.client.test_client import acks_of
+from tests.loops import in_loop, until
 from tests.publisher.scripted import ScriptedHttp
 
 import roskva

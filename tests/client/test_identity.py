@@ -4,9 +4,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.client.loops import in_loop
 from tests.client.scripted import CLIENT_ID, TOKEN, ScriptedServer, quick
 from tests.client.test_client import next_of
+from tests.loops import in_loop
 
 from roskva.client.client import Client
 from roskva.client.identity import IdentityFile

@@ -1,6 +1,6 @@
 import asyncio
 
-from tests.client.loops import in_loop
+from tests.loops import in_loop
 
 from roskva.client.inbox import Inbox
 from roskva.core.effects import (

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.client.loops import in_loop
 from tests.client.test_client import next_of
+from tests.loops import in_loop
 from tests.serving.nodes import Node
 
 import roskva
@@ -55,6 +55,7 @@ async def test_node_is_killed_and_nobody_misses_anything(node: Node, tmp_path: P
         for name in OBJECTS:
             await client.register(name)
             await next_of(client, roskva.RegistrationStatus)
+        for name in OBJECTS:
             tasks.create_task(publish_all(publisher, name))
         await follow(client, VERSIONS // 2)
         killed.set()

@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 import pyspark
 import pytest
-from tests.serving.nodes import ROSKVA, Node, await_that, free_port
+from benchmarks.ports import free_port
+from tests.serving.nodes import ROSKVA, Node, await_that
 
 from roskva.pipeline.processes import tree
 from roskva.pipeline.requirements import what_is_missing

@@ -4,7 +4,7 @@ import asyncio
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.loops import in_loop
+from tests.loops import in_loop
 
 from roskva.publisher.buffer import MAX_BATCH, MAX_BATCH_BYTES, Buffer, Waiting
 

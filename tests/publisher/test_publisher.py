@@ -2,10 +2,10 @@
 
 import asyncio
 import base64
-import socket
 
 import pytest
-from tests.client.loops import in_loop, until
+from benchmarks.ports import free_port
+from tests.loops import in_loop, until
 from tests.publisher.scripted import Answer, ScriptedHttp, Update, accept, error
 
 from roskva.errors import (
@@ -132,9 +132,7 @@ async def test_failing_request_is_repeated_until_it_is_acknowledged() -> None:
 
 @in_loop
 async def test_waits_for_a_server_that_is_not_there_yet() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     async with contacts(f"ws://127.0.0.1:{port}/v1/ws") as publisher:
         publishing = asyncio.create_task(publisher.publish("alice", 42))
         await until(lambda: publisher._failure is not None)
@@ -191,9 +189,12 @@ async def test_permanent_refusals_are_errors_by_their_code(
 @in_loop
 async def test_gives_up_when_its_caller_does_and_says_why() -> None:
     async with ScriptedHttp(*[unavailable] * 100) as server, contacts(server.url) as publisher:
+        patient = asyncio.create_task(publisher.publish("alice", 42))
+        await until(lambda: publisher._failure is not None)
         with pytest.raises(Unavailable, match=r"within 0\.2 s: it is unavailable"):
-            await publisher.publish("alice", 42, give_up_after=0.2)
+            await publisher.publish("alice", 43, give_up_after=0.2)
         server.answers = []
+        assert await patient == 42
         assert await publisher.publish("bob", 1) == 1
     assert server.versions()[-1] == ("bob", "1")
 

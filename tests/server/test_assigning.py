@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 import pytest
-from tests.serving.loops import in_loop
+from tests.loops import in_loop
 
 from roskva.answer import answer_of
 from roskva.errors import RoskvaError, StorageUnavailable

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.serving.loops import in_loop
+from tests.loops import in_loop
 
 from roskva.answer import answer_of
 from roskva.config import FeedConfig

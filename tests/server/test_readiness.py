@@ -3,9 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from tests.loops import in_loop, until
 from tests.server.fronts import front_of_one_shard
-from tests.serving.loops import in_loop
-from tests.serving.nodes import await_that
 
 from roskva.links.framing import Framed
 from roskva.server.ports import SocketPort
@@ -26,13 +25,13 @@ async def test_a_shard_that_can_be_reached_and_says_nothing_is_not_there(tmp_pat
 
     server = await asyncio.get_running_loop().create_unix_server(accept, path)
     keeping_up = asyncio.create_task(port.run())
-    async with asyncio.timeout(10), server:
+    async with server:
         shard = await hellos.get()
         assert front.core.interests.links[0].up
         assert not front.ready
 
         shard.send(encode_link(Welcome(0)))
-        await asyncio.to_thread(await_that, lambda: front.ready, 10.0)
+        await until(lambda: front.ready)
 
         shard.drop()
         again = await hellos.get()

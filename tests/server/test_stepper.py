@@ -3,9 +3,9 @@
 import asyncio
 import time
 
+from tests.loops import in_loop
 from tests.server.fronts import broken, front_of_one_shard
 from tests.server.test_fanout import Recorder, update
-from tests.serving.loops import in_loop
 
 from roskva.channels.base import Frame
 from roskva.core.effects import Closed, Effect, Event, Shedding, Tick

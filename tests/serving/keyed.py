@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 from cryptography.hazmat.primitives import serialization
-from tests.serving.nodes import Node, await_that
+from tests.serving.nodes import START_S, Node, await_that
 
 from roskva.cli.jwt_keys import Algorithm, PrivateKey, add_to_jwks, generate, key_id, mint_jwt
 
@@ -87,7 +87,7 @@ class KeyedNode(Node):
         processes = len(self.status()["processes"])
         assert self._parent is not None
         self._parent.send_signal(signal.SIGHUP)
-        await_that(lambda: self.said().count(sign) >= before + processes, 10.0, self.said)
+        await_that(lambda: self.said().count(sign) >= before + processes, START_S, self.said)
 
     def status(self) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {ADMIN_KEY}"}

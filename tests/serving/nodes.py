@@ -1,15 +1,12 @@
 """Nodes as users run them: `roskva serve` in processes of its own, on loopback.
 
-A node keeps its ports from one start to the next, so that its clients find it again. They are drawn
-from below the range of which the kernel takes ports for outgoing connections: nobody can have taken
-them while the node was down.
+A node keeps its ports from one start to the next, so that its clients find it again.
 """
 
 import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,9 +14,12 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
+from benchmarks.ports import free_port
+
+T = TypeVar("T")
 
 ROSKVA: Final = str(Path(sys.prefix) / "bin/roskva")
 START_S: Final = 60.0
@@ -122,7 +122,7 @@ class Node:
 
     def signal(self, name: str, number: signal.Signals) -> int:
         """To one of its processes, by its name in the status; returns its pid."""
-        pid = self.pids()[name]
+        pid = self.pid(name)
         os.kill(pid, number)
         return pid
 
@@ -140,12 +140,14 @@ class Node:
     def crash(self, name: str) -> None:
         """One of its processes, with −9, until another has taken its place."""
         pid = self.signal(name, signal.SIGKILL)
-        await_that(lambda: pid not in self.processes(), 10.0)
+        await_that(lambda: pid not in self.processes(), START_S)
         self.await_ready()
 
     def _await_gone(self) -> None:
         self._parent = None
-        await_that(lambda: not self.processes(), 10.0, lambda: f"left behind: {self.processes()}")
+        await_that(
+            lambda: not self.processes(), START_S, lambda: f"left behind: {self.processes()}"
+        )
 
     def end(self) -> None:
         """Whatever state it is in; and what must be true of every node at its end."""
@@ -182,6 +184,12 @@ class Node:
         assert self._parent is not None
         found = {p["name"]: p["pid"] for p in self.status()["processes"] if "pid" in p}
         return found if self._parent.pid in found.values() else found | {"parent": self._parent.pid}
+
+    def pid(self, name: str) -> int:
+        """A process that does not answer for a while is not named in the status."""
+        return await_that(
+            lambda: self.pids().get(name), START_S, lambda: f"no {name}: {self.status()}"
+        )
 
     def resident_bytes(self) -> int:
         return sum(process["rss_bytes"] for process in self.status()["processes"])
@@ -227,25 +235,16 @@ def versions_of(keys: list[str], versions: range) -> list[list[dict[str, Any]]]:
 
 
 def await_that(
-    condition: Callable[[], bool], within_s: float, otherwise: Callable[[], str] = lambda: "never"
-) -> None:
+    condition: Callable[[], T | None],
+    within_s: float,
+    otherwise: Callable[[], str] = lambda: "never",
+) -> T:
+    """What it then is."""
     give_up_at = time.monotonic() + within_s
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < give_up_at, otherwise()
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    lowest_of_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    dice = random.Random(os.urandom(8))
-    while True:
-        port = dice.randrange(10_000, lowest_of_kernel)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+    return found
 
 
 def _has(pid: int, mark: bytes) -> bool:

@@ -17,8 +17,8 @@ from typing import Final
 
 import httpx
 import pytest
+from tests.loops import run_within
 from tests.serving.keyed import Issuer, KeyedNode, publish_key
-from tests.serving.loops import run_within
 
 import roskva
 

@@ -11,9 +11,9 @@ import httpx
 import msgspec
 import pytest
 from tests.channels import mqtt_side
+from tests.loops import in_loop
 from tests.serving.backend import running_backend
 from tests.serving.keyed import Issuer, KeyedNode, publish_key
-from tests.serving.loops import in_loop
 from tests.serving.nodes import ROSKVA, await_that
 from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, register, say

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.serving.nodes import ROSKVA, Node, await_that, free_port
+from benchmarks.ports import free_port
+from tests.serving.nodes import ROSKVA, Node, await_that
 
 KEY = "correct horse battery staple"
 

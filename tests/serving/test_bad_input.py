@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from tests.loops import in_loop
 from tests.serving.drivers.websocket import JsonDriver, MsgpackDriver, WebSocketDriver
 from tests.serving.everybody import everybody
-from tests.serving.loops import in_loop
 from tests.serving.nodes import Node
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus

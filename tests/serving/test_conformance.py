@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
+from tests.loops import in_loop
 from tests.serving.drivers import CHANNELS
-from tests.serving.loops import in_loop
 from tests.serving.nodes import Node, versions_of
 
 every_channel = pytest.mark.parametrize("channel", CHANNELS)

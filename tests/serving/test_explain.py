@@ -15,9 +15,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
+from tests.loops import in_loop
 from tests.serving.drivers.mqtt import Mqtt5Driver
 from tests.serving.drivers.websocket import JsonDriver, Message, MsgpackDriver
-from tests.serving.loops import in_loop
 from tests.serving.nodes import ROSKVA, Node, await_that
 from tests.serving.slow_readers import SlowWebSocket
 

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from tests.loops import run_within
 from tests.serving.herd import Herd
-from tests.serving.loops import run_within
 from tests.serving.nodes import Node
 
 StartNode = Callable[..., Node]

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.loops import in_loop
 from tests.serving.drivers.sse import SseDriver
-from tests.serving.loops import in_loop
 from tests.serving.nodes import Node
 
 Fresh = Callable[[], str]

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
+from tests.loops import run_within
 from tests.serving.followers import EVERY_WAY, Record
-from tests.serving.loops import run_within
 from tests.serving.nodes import Node
 
 import roskva

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from tests.channels import mqtt_side
+from tests.loops import in_loop
 from tests.serving.keyed import Issuer, KeyedNode, publish_key
-from tests.serving.loops import in_loop
 from tests.serving.nodes import Node
 from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, say

@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import httpx
+from tests.loops import in_loop
 from tests.serving.conftest import StartNode
 from tests.serving.everybody import everybody
-from tests.serving.loops import in_loop
 from tests.serving.nodes import ROSKVA, Node, await_that
 
 NAME, PAYLOAD, SECRET = "kept-to-ourselves", "the-payload-of-it", "correct-horse-battery"

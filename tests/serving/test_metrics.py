@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.loops import run_within
 from tests.serving.followers import EVERY_WAY, Record
-from tests.serving.loops import run_within
 from tests.serving.nodes import Node, await_that, versions_of
 
 import roskva

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.loops import in_loop
 from tests.serving.drivers.mqtt import Mqtt3Driver, Mqtt5Driver, MqttDriver
-from tests.serving.loops import in_loop
 from tests.serving.nodes import Node, versions_of
 
 Fresh = Callable[[], str]

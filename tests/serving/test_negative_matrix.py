@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from tests.channels import mqtt_side
+from tests.loops import run_within
 from tests.serving.keyed import ADMIN_KEY, HOUR, Issuer, KeyedNode, publish_key, tampered
-from tests.serving.loops import run_within
 from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, register, say
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from tests.loops import in_loop
 from tests.serving.everybody import everybody
-from tests.serving.loops import in_loop
 from tests.serving.nodes import Node, versions_of
 
 OBJECTS = [f"test/{name}" for name in ("a", "b", "c", "d", "e")]

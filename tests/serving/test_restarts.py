@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.channels import mqtt_side
+from tests.loops import in_loop
 from tests.serving.drivers.sse import SseDriver
 from tests.serving.drivers.websocket import WebSocketDriver
 from tests.serving.everybody import everybody
-from tests.serving.loops import in_loop
 from tests.serving.nodes import Node, await_that, versions_of
 
 StartNode = Callable[..., Node]

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.loops import run_within
 from tests.serving.drivers.websocket import MsgpackDriver
-from tests.serving.loops import run_within
 from tests.serving.nodes import Node
 from tests.serving.slow_readers import SlowMqtt, SlowReader, SlowWebSocket
 

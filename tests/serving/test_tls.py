@@ -13,10 +13,10 @@ import httpx
 import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
+from tests.loops import in_loop
 from tests.serving import certificates
 from tests.serving.certificates import authority, put, trusting
 from tests.serving.conftest import StartNode
-from tests.serving.loops import in_loop
 from tests.serving.nodes import ROSKVA, Node, await_that
 
 import roskva

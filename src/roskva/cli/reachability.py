@@ -21,6 +21,7 @@ from roskva.server.directory import others_may_read
 from roskva.server.tls import expires_at, server_context
 
 _RENEW_BEFORE: Final = timedelta(days=14)
+_TIMEOUT_S: Final = 3.0
 
 # Ports.
 
@@ -63,7 +64,10 @@ def reachable(host: str) -> str:
 
 def answers(url: str) -> str | None:
     """What is known of the node there; nobody is asked for a certificate or a key."""
-    with suppress(httpx.HTTPError), httpx.Client(base_url=url, timeout=3, verify=False) as http:
+    with (
+        suppress(httpx.HTTPError),
+        httpx.Client(base_url=url, timeout=_TIMEOUT_S, verify=False) as http,
+    ):
         if http.get("/healthz").text != "ok\n":
             return None
         status = http.get("/v1/status")

@@ -156,7 +156,7 @@ def _beside(
     """What runs with a node, which serves without it, and before it is there."""
     report, scratch = run_dir / PIPELINE_REPORT, run_dir / "pipeline"
     if settings.pipeline.enabled:
-        scratch.mkdir()
+        scratch.mkdir(exist_ok=True)
         work = settings, report, scratch
         yield Child("pipeline", "roskva.pipeline.child", partial(told, work))
     if not why_no_prober(settings):

@@ -7,19 +7,23 @@ from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_S = 180.0
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(_bounded(test(*args, **kwargs)))
+        run_within(PATIENCE_S, test(*args, **kwargs))
 
     return run
 
 
-async def _bounded(test: Coroutine[Any, Any, None]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+def run_within(patience_s: float, test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(_bounded(patience_s, test))
+
+
+async def _bounded(patience_s: float, test: Coroutine[Any, Any, None]) -> None:
+    async with asyncio.timeout(patience_s):
         await test
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left, f"left behind: {left}"
