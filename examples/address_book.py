@@ -43,6 +43,7 @@ class Device:
         self.cache: dict[str, tuple[int, str]] = {}
         self.busy = asyncio.Lock()
         self.changed = asyncio.Event()
+        self.registered = asyncio.Event()
         self.client = roskva.Client(url, app=APP)
 
     async def show(self, name: str) -> str:
@@ -74,6 +75,8 @@ class Device:
             case roskva.NotifyUnknown(name=name):
                 # Roskva cannot say which version is the latest: look for yourself.
                 self.cache.pop(name, None)
+            case roskva.RegistrationStatus():
+                self.registered.set()
 
     async def until(self, name: str, phone: str) -> None:
         while await self.show(name) != phone:
@@ -89,6 +92,8 @@ async def main(url: str) -> None:
             listening = [tasks.create_task(device.listen()) for device in (phone, laptop)]
             for device in (phone, laptop):
                 await device.client.register("alice")
+            for device in (phone, laptop):
+                await device.registered.wait()
 
             print("Alice gets a number, entered on the laptop:")
             await laptop.edit("alice", "555-1234")

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from functools import wraps
 from socket import socket
 from typing import Any
 
@@ -35,14 +34,6 @@ X, Y = "app/x", "app/y"
 ADDRESSES = Addresses(Peers(()), 1000)
 EPOCH = 9
 SESSION = 5
-
-
-def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @wraps(test)
-    def run(*args: object, **kwargs: object) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 20))
-
-    return run
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import uvloop
 from tests.channels import mqtt_side as side
-from tests.channels.mqtt_side import EPOCH, PINGREQ, Side, Told, X, Y, in_a_loop, until
+from tests.channels.mqtt_side import EPOCH, PINGREQ, Side, Told, X, Y, until
+from tests.loops import in_loop
 
 from roskva.channels.mqtt import acks
 from roskva.channels.mqtt.acks import ONE_BYTE
@@ -77,7 +78,7 @@ class Client(Side):
         return self.ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_that_acks_now_and_then_is_not_busy(ends: Ends) -> None:
     one = Client(ends)
     one.open()
@@ -88,7 +89,7 @@ async def test_a_client_that_acks_now_and_then_is_not_busy(ends: Ends) -> None:
     assert one.woken_by() == ONE_BYTE
 
 
-@in_a_loop
+@in_loop
 async def test_two_are_read_before_the_next_but_one_is_told(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -100,7 +101,7 @@ async def test_two_are_read_before_the_next_but_one_is_told(ends: Ends) -> None:
     assert one.versions() == [4, 5, 6, 7]
 
 
-@in_a_loop
+@in_loop
 async def test_one_is_read_if_only_one_is_there(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -113,7 +114,7 @@ async def test_one_is_read_if_only_one_is_there(ends: Ends) -> None:
     assert one.versions() == [4, 5]
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_that_does_not_ack_in_time_wakes_us_again(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -123,7 +124,7 @@ async def test_a_client_that_does_not_ack_in_time_wakes_us_again(ends: Ends) -> 
     assert one.versions() == [4, 5, 6]
 
 
-@in_a_loop
+@in_loop
 async def test_what_else_is_there_is_taken_after_them(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -138,7 +139,7 @@ async def test_what_else_is_there_is_taken_after_them(ends: Ends) -> None:
     assert one.versions() == [4, 5, 6]
 
 
-@in_a_loop
+@in_loop
 async def test_what_arrives_before_that_is_taken_waits_for_it(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -148,7 +149,7 @@ async def test_what_arrives_before_that_is_taken_waits_for_it(ends: Ends) -> Non
     assert one.versions() == [4, 5, 6]
 
 
-@in_a_loop
+@in_loop
 async def test_who_says_something_else_wakes_us_with_the_rest_of_it(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -157,7 +158,7 @@ async def test_who_says_something_else_wakes_us_with_the_rest_of_it(ends: Ends) 
     assert one.woken_by() == ONE_BYTE
 
 
-@in_a_loop
+@in_loop
 async def test_nothing_is_read_while_packets_are_taken(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -170,7 +171,7 @@ async def test_nothing_is_read_while_packets_are_taken(ends: Ends) -> None:
     assert one.ours.recv(100) == ack
 
 
-@in_a_loop
+@in_loop
 async def test_nothing_is_read_between_the_parts_of_a_packet(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -182,7 +183,7 @@ async def test_nothing_is_read_between_the_parts_of_a_packet(ends: Ends) -> None
     assert one.versions() == [4, 5]
 
 
-@in_a_loop
+@in_loop
 async def test_what_has_arrived_comes_before_what_is_read_while_others_are_told(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -197,7 +198,7 @@ async def test_what_has_arrived_comes_before_what_is_read_while_others_are_told(
     assert done == [("app/z", True), ("app/z", False)]
 
 
-@in_a_loop
+@in_loop
 async def test_what_is_in_flight_is_not_sent_again_although_its_ack_is_there(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -209,7 +210,7 @@ async def test_what_is_in_flight_is_not_sent_again_although_its_ack_is_there(end
     assert one.told() == []
 
 
-@in_a_loop
+@in_loop
 async def test_what_was_acked_is_not_sent_again_before_the_core_knows(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy(Y)
@@ -226,7 +227,7 @@ async def test_what_was_acked_is_not_sent_again_before_the_core_knows(ends: Ends
 
 
 @pytest.mark.parametrize("maximum", [1, 2])
-@in_a_loop
+@in_loop
 async def test_a_client_with_a_small_window_is_not_busy(maximum: int, ends: Ends) -> None:
     one = Client(ends, V5)
     one.open(said={RECEIVE_MAXIMUM: maximum})
@@ -237,7 +238,7 @@ async def test_a_client_with_a_small_window_is_not_busy(maximum: int, ends: Ends
     assert one.events(Lagging) == []
 
 
-@in_a_loop
+@in_loop
 async def test_a_goodbye_behind_them_counts_although_the_core_ends_it(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy(will=("app/will", b"1"))
@@ -249,7 +250,7 @@ async def test_a_goodbye_behind_them_counts_although_the_core_ends_it(ends: Ends
     assert one.front.publishing == []
 
 
-@in_a_loop
+@in_loop
 async def test_acks_are_heard_before_everybody_is_sent_away(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy()
@@ -258,7 +259,7 @@ async def test_acks_are_heard_before_everybody_is_sent_away(ends: Ends) -> None:
     assert one.events(Acked)[-1].acks == {(X, 4, EPOCH): [one.conn], (X, 5, EPOCH): [one.conn]}
 
 
-@in_a_loop
+@in_loop
 async def test_a_goodbye_behind_them_counts_although_the_end_is_found_first(ends: Ends) -> None:
     one = Client(ends)
     one.becomes_busy(will=("app/will", b"1"))
@@ -270,7 +271,7 @@ async def test_a_goodbye_behind_them_counts_although_the_end_is_found_first(ends
     assert one.front.publishing == []
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_left_in_peace_wakes_us_again(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +284,7 @@ async def test_a_client_left_in_peace_wakes_us_again(
     assert one.versions() == [4]
 
 
-@in_a_loop
+@in_loop
 async def test_one_that_is_lost_is_not_looked_after(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,7 +303,7 @@ async def test_one_that_is_lost_is_not_looked_after(
 
 
 @pytest.mark.parametrize("before", [True, False])
-@in_a_loop
+@in_loop
 async def test_a_client_that_publishes_is_not_busy(before: bool, ends: Ends) -> None:
     one = Client(ends)
     one.open()
@@ -315,6 +316,7 @@ async def test_a_client_that_publishes_is_not_busy(before: bool, ends: Ends) -> 
     if not before:
         one.receive(published)
     assert one.woken_by() == ONE_BYTE
+    await asyncio.gather(*one.front.publishing)
 
 
 # With the real transport.
@@ -357,7 +359,7 @@ def on_uvloop(ends: Ends, test: Callable[[Connected], Coroutine[Any, Any, None]]
             await in_time(lambda: one.events(Closed))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(scenario(), 20))
+        runner.run(asyncio.wait_for(scenario(), 120))
 
 
 def test_acks_do_not_wake_us_but_other_packets_do(
@@ -376,9 +378,15 @@ def test_acks_do_not_wake_us_but_other_packets_do(
     on_uvloop(ends, scenario)
 
 
-def test_in_the_end_acks_are_read_although_nothing_more_is_told(ends: Ends) -> None:
+def test_in_the_end_acks_are_read_although_nothing_more_is_told(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acks, "TURN_S", 60.0)
+
     async def scenario(one: Connected) -> None:
         one.acks(1)
+        for _ in range(4):
+            one.conn.acks._next_turn()
         await in_time(lambda: one.versions() == [4])
 
     on_uvloop(ends, scenario)

@@ -13,8 +13,8 @@ from tests.channels.mqtt_side import (
     RecordingFront,
     Side,
     X,
-    in_a_loop,
 )
+from tests.loops import in_loop
 
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
@@ -55,7 +55,7 @@ def connack_properties(data: bytes) -> dict[int, int | bytes]:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_connack_waits_for_the_session(version: int) -> None:
     one = Side(version)
     one.receive(side.connect(version, client="me", keep_alive=10))
@@ -80,7 +80,7 @@ async def test_connack_waits_for_the_session(version: int) -> None:
         (V5, False, 0xFFFFFFFF, True, True),
     ],
 )
-@in_a_loop
+@in_loop
 async def test_clean_sessions_and_expiry_decide_what_is_resumed_and_kept(
     version: int, clean: bool, expiry: int | None, resume: bool, keep: bool
 ) -> None:
@@ -97,7 +97,7 @@ async def test_clean_sessions_and_expiry_decide_what_is_resumed_and_kept(
 
 @both_versions
 @pytest.mark.parametrize("count", [0, 3])
-@in_a_loop
+@in_loop
 async def test_session_present_says_whether_anything_was_resumed(version: int, count: int) -> None:
     one = Side(version)
     one.receive(side.connect(version, clean=False))
@@ -105,7 +105,7 @@ async def test_session_present_says_whether_anything_was_resumed(version: int, c
     assert one.taken()[0][2] == (count > 0)
 
 
-@in_a_loop
+@in_loop
 async def test_mqtt_5_is_told_what_there_is_and_what_not() -> None:
     one = Side(V5, receive_maximum=7, max_keep_alive_s=30)
     one.receive(side.connect(V5, client="", keep_alive=0))
@@ -124,7 +124,7 @@ async def test_mqtt_5_is_told_what_there_is_and_what_not() -> None:
     }
 
 
-@in_a_loop
+@in_loop
 async def test_clients_without_an_id_are_told_apart() -> None:
     rows = set()
     for _ in range(3):
@@ -134,7 +134,7 @@ async def test_clients_without_an_id_are_told_apart() -> None:
     assert len(rows) == 3
 
 
-@in_a_loop
+@in_loop
 async def test_a_session_to_be_kept_needs_a_client_id_on_3() -> None:
     one = Side(V3)
     one.receive(side.connect(V3, client="", clean=False))
@@ -143,7 +143,7 @@ async def test_a_session_to_be_kept_needs_a_client_id_on_3() -> None:
     assert one.front.events == []
 
 
-@in_a_loop
+@in_loop
 async def test_the_row_belongs_to_app_principal_and_client_together() -> None:
     front = RecordingFront()
     front.principal = Principal("alice", "home")
@@ -166,7 +166,7 @@ async def test_the_row_belongs_to_app_principal_and_client_together() -> None:
         (V5, None, Overloaded("no"), "20 03 00 89 00"),
     ],
 )
-@in_a_loop
+@in_loop
 async def test_who_is_not_let_in_is_told_why(
     version: int, user: str | None, error: Exception, expected: str
 ) -> None:
@@ -191,7 +191,7 @@ async def test_who_is_not_let_in_is_told_why(
         (side.packet(0x10, b"\0\x04MQTT\x04\x03\0\x3c\0\x01a"), ""),
     ],
 )
-@in_a_loop
+@in_loop
 async def test_other_versions_and_no_connect_at_all(packet: bytes, expected: str) -> None:
     one = Side()
     one.receive(packet)
@@ -199,7 +199,7 @@ async def test_other_versions_and_no_connect_at_all(packet: bytes, expected: str
     assert one.transport.closed
 
 
-@in_a_loop
+@in_loop
 async def test_enhanced_authentication_is_refused_by_name() -> None:
     one = Side(V5)
     one.receive(side.connect(V5, said={p.AUTHENTICATION_METHOD: "SCRAM"}))
@@ -207,7 +207,7 @@ async def test_enhanced_authentication_is_refused_by_name() -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_what_is_sent_before_connack_is_taken_after_it(version: int) -> None:
     one = Side(version)
     one.receive(side.connect(version) + side.subscribe(version, 3, (X, 1)) + PINGREQ)
@@ -222,7 +222,7 @@ async def test_what_is_sent_before_connack_is_taken_after_it(version: int) -> No
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_a_second_connect_is_a_violation(version: int) -> None:
     one = Side(version)
     one.open()
@@ -235,7 +235,7 @@ async def test_a_second_connect_is_a_violation(version: int) -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_c67_a_session_taken_over_is_told_and_closed(version: int) -> None:
     one = Side(version)
     one.open()
@@ -248,7 +248,7 @@ async def test_c67_a_session_taken_over_is_told_and_closed(version: int) -> None
     assert len(one.events(Closed)) == 1
 
 
-@in_a_loop
+@in_loop
 async def test_a_node_that_stops_says_so_and_publishes_no_will() -> None:
     one = Side(V5)
     one.open(will=(X, b"1"))
@@ -268,7 +268,7 @@ async def test_a_node_that_stops_says_so_and_publishes_no_will() -> None:
         (V5, "overloaded", "20 03 00 89 00"),
     ],
 )
-@in_a_loop
+@in_loop
 async def test_a_session_that_is_not_granted_is_refused(
     version: int, code: str, expected: str
 ) -> None:
@@ -279,14 +279,14 @@ async def test_a_session_that_is_not_granted_is_refused(
     assert one.taken() == [bytes.fromhex(expected)]
 
 
-@in_a_loop
+@in_loop
 async def test_a_connection_that_ends_before_connect_was_never_there() -> None:
     one = Side()
     one.lose()
     assert one.front.events == []
 
 
-@in_a_loop
+@in_loop
 async def test_nothing_is_written_to_a_connection_that_is_gone() -> None:
     one = Side()
     one.open()
@@ -298,7 +298,7 @@ async def test_nothing_is_written_to_a_connection_that_is_gone() -> None:
     assert one.taken() == []
 
 
-@in_a_loop
+@in_loop
 async def test_a_session_may_be_given_up_with_disconnect() -> None:
     one = Side(V5)
     one.receive(side.connect(V5, clean=False, said={p.SESSION_EXPIRY: 60}))
@@ -308,7 +308,7 @@ async def test_a_session_may_be_given_up_with_disconnect() -> None:
     assert one.transport.closed
 
 
-@in_a_loop
+@in_loop
 async def test_a_session_may_not_be_kept_as_an_afterthought() -> None:
     one = Side(V5)
     one.open()
@@ -320,7 +320,7 @@ async def test_a_session_may_not_be_kept_as_an_afterthought() -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_a_ping_is_answered_and_the_core_hears_of_it(version: int) -> None:
     one = Side(version)
     one.open()
@@ -332,7 +332,7 @@ async def test_a_ping_is_answered_and_the_core_hears_of_it(version: int) -> None
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_silence_of_one_and_a_half_keep_alives_is_the_end(version: int) -> None:
     one = Side(version)
     one.open(keep_alive=10)
@@ -345,7 +345,7 @@ async def test_silence_of_one_and_a_half_keep_alives_is_the_end(version: int) ->
     assert one.taken() == ([] if version == V3 else [bytes.fromhex("e0 02 8d 00")])
 
 
-@in_a_loop
+@in_loop
 async def test_any_packet_is_a_sign_of_life() -> None:
     one = Side()
     one.open(keep_alive=10)
@@ -356,7 +356,7 @@ async def test_any_packet_is_a_sign_of_life() -> None:
     assert not one.transport.closed
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_without_keep_alive_stays_and_the_core_is_told_it_is_there() -> None:
     one = Side(V3)
     one.open(keep_alive=0)
@@ -366,7 +366,7 @@ async def test_a_client_without_keep_alive_stays_and_the_core_is_told_it_is_ther
     assert 4 <= len(one.front.messages) <= 6
 
 
-@in_a_loop
+@in_loop
 async def test_a_connection_that_says_nothing_is_closed() -> None:
     one = Side(handshake_timeout_s=3)
     for _ in range(3):
@@ -374,7 +374,7 @@ async def test_a_connection_that_says_nothing_is_closed() -> None:
     assert one.transport.closed
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_that_does_not_take_its_last_words_is_cut_off() -> None:
     one = Side(V5, closing_timeout_s=3)
     one.open()
@@ -385,7 +385,7 @@ async def test_a_client_that_does_not_take_its_last_words_is_cut_off() -> None:
     assert one.transport.aborted
 
 
-@in_a_loop
+@in_loop
 async def test_nothing_is_remembered_of_connections_that_ended() -> None:
     mqtt = MqttChannel(RecordingFront(), side.ADDRESSES, MqttLimits())
     for _ in range(10):
@@ -406,7 +406,7 @@ async def test_nothing_is_remembered_of_connections_that_ended() -> None:
 )
 @settings(max_examples=200)
 def test_any_bytes_end_a_connection_at_worst(chunks: list[bytes], version: int, open: bool) -> None:
-    @in_a_loop
+    @in_loop
     async def run() -> None:
         one = Side(version)
         if open:
@@ -439,7 +439,7 @@ PACKETS = st.sampled_from(
 def test_valid_packets_in_any_order_and_pieces_keep_the_connection(
     packets: list[bytes], sizes: list[int]
 ) -> None:
-    @in_a_loop
+    @in_loop
     async def run() -> None:
         one = Side()
         one.open()

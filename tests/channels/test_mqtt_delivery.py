@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from tests.channels import mqtt_side as side
-from tests.channels.mqtt_side import EPOCH, RecordingFront, Side, X, Y, in_a_loop, until
+from tests.channels.mqtt_side import EPOCH, RecordingFront, Side, X, Y, until
+from tests.loops import in_loop
 
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt import properties as p
@@ -23,7 +24,7 @@ ANEW = [Operation(X, register=False), Operation(X)]
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_suback_waits_until_every_topic_is_confirmed(version: int) -> None:
     one = Side(version)
     one.open()
@@ -51,7 +52,7 @@ async def test_suback_waits_until_every_topic_is_confirmed(version: int) -> None
     ],
 )
 @both_versions
-@in_a_loop
+@in_loop
 async def test_topics_that_are_no_objects_are_refused_one_by_one(
     version: int, topic: str, code: int
 ) -> None:
@@ -64,7 +65,7 @@ async def test_topics_that_are_no_objects_are_refused_one_by_one(
     assert suback[-2:] == bytes([code if version == V5 else 0x80, 1])
 
 
-@in_a_loop
+@in_loop
 async def test_if_no_topic_is_an_object_the_answer_comes_at_once() -> None:
     one = Side(V5)
     one.open()
@@ -76,7 +77,7 @@ async def test_if_no_topic_is_an_object_the_answer_comes_at_once() -> None:
 @pytest.mark.parametrize(
     ("code", "reason"), [("unauthorised", 0x87), ("limit_exceeded", 0x97), ("internal", 0x80)]
 )
-@in_a_loop
+@in_loop
 async def test_what_the_core_refuses_is_refused(code: str, reason: int) -> None:
     one = Side(V5)
     one.open()
@@ -87,7 +88,7 @@ async def test_what_the_core_refuses_is_refused(code: str, reason: int) -> None:
     assert one.taken() == []
 
 
-@in_a_loop
+@in_loop
 async def test_one_status_settles_every_request_up_to_its_number() -> None:
     """Of two operations on an object the core confirms the later one."""
     one = Side()
@@ -101,7 +102,7 @@ async def test_one_status_settles_every_request_up_to_its_number() -> None:
     assert one.taken() == [b"\xb0\x02\0\x03"]
 
 
-@in_a_loop
+@in_loop
 async def test_the_same_topic_twice_in_one_packet_has_two_answers_and_the_last_qos() -> None:
     one = Side()
     one.open()
@@ -112,7 +113,7 @@ async def test_the_same_topic_twice_in_one_packet_has_two_answers_and_the_last_q
     assert one.told()[0].qos == 0
 
 
-@in_a_loop
+@in_loop
 async def test_too_many_topics_at_once_are_refused() -> None:
     one = Side(V5, max_filters=2)
     one.open()
@@ -121,7 +122,7 @@ async def test_too_many_topics_at_once_are_refused() -> None:
     assert one.taken()[0][-3:] == b"\x01\x01\x97"
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_with_too_many_unconfirmed_requests_is_not_read_from() -> None:
     one = Side(max_requests=2)
     one.open()
@@ -132,7 +133,7 @@ async def test_a_client_with_too_many_unconfirmed_requests_is_not_read_from() ->
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_unsubscribe_is_answered_when_it_is_durable(version: int) -> None:
     one = Side(version)
     one.open()
@@ -150,7 +151,7 @@ async def test_unsubscribe_is_answered_when_it_is_durable(version: int) -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_a_subscription_is_answered_with_the_current_version_as_retained(
     version: int,
 ) -> None:
@@ -167,7 +168,7 @@ async def test_a_subscription_is_answered_with_the_current_version_as_retained(
     assert (told.retain, told.qos, told.dup) == (0, 1, 0)
 
 
-@in_a_loop
+@in_loop
 async def test_suback_comes_before_what_came_with_it() -> None:
     one = Side()
     one.open()
@@ -179,7 +180,7 @@ async def test_suback_comes_before_what_came_with_it() -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_unknown_is_a_question_mark(version: int) -> None:
     one = Side(version)
     one.open()
@@ -193,7 +194,7 @@ async def test_unknown_is_a_question_mark(version: int) -> None:
 
 @both_versions
 @pytest.mark.parametrize("payload", [b"21.5", b""])
-@in_a_loop
+@in_loop
 async def test_a_payload_is_sent_as_it_is_and_the_version_beside_it(
     version: int, payload: bytes
 ) -> None:
@@ -206,7 +207,7 @@ async def test_a_payload_is_sent_as_it_is_and_the_version_beside_it(
     assert told.said == ({} if version == V3 else {p.USER_PROPERTY: [("version", "41")]})
 
 
-@in_a_loop
+@in_loop
 async def test_a_topic_that_was_not_subscribed_is_not_sent() -> None:
     one = Side()
     one.open()
@@ -219,7 +220,7 @@ async def test_a_topic_that_was_not_subscribed_is_not_sent() -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_c83_a_puback_acks_what_was_sent_under_its_id(version: int) -> None:
     one = Side(version)
     one.open()
@@ -232,7 +233,7 @@ async def test_c83_a_puback_acks_what_was_sent_under_its_id(version: int) -> Non
     assert one.acked() == [(Y, 7, EPOCH), (X, 1, EPOCH)]
 
 
-@in_a_loop
+@in_loop
 async def test_several_pubacks_in_one_piece_and_one_in_several() -> None:
     one = Side()
     one.open()
@@ -248,7 +249,7 @@ async def test_several_pubacks_in_one_piece_and_one_in_several() -> None:
 
 
 @pytest.mark.parametrize("order", ["12", "21", "1 2", "2 1"])
-@in_a_loop
+@in_loop
 async def test_two_in_flight_are_acked_together_or_not_and_in_any_order(order: str) -> None:
     one = Side()
     one.open()
@@ -263,7 +264,7 @@ async def test_two_in_flight_are_acked_together_or_not_and_in_any_order(order: s
         assert both == [(X, version, EPOCH), (X, version + 1, EPOCH)]
 
 
-@in_a_loop
+@in_loop
 async def test_with_two_in_flight_neither_is_sent_again_and_a_third_goes_out() -> None:
     one = Side()
     one.open()
@@ -276,7 +277,7 @@ async def test_with_two_in_flight_neither_is_sent_again_and_a_third_goes_out() -
     assert [version for _, version, _ in one.acked()] == [1, 2, 3]
 
 
-@in_a_loop
+@in_loop
 async def test_what_was_handed_over_goes_before_the_next_ack() -> None:
     one = Side()
     one.open()
@@ -290,7 +291,7 @@ async def test_what_was_handed_over_goes_before_the_next_ack() -> None:
     assert one.acked() == [(X, 1, EPOCH), (X, 2, EPOCH)]
 
 
-@in_a_loop
+@in_loop
 async def test_many_acks_at_once_are_one_step_of_the_core() -> None:
     one = Side(max_in_flight=4)
     one.open()
@@ -307,7 +308,7 @@ async def test_many_acks_at_once_are_one_step_of_the_core() -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
-@in_a_loop
+@in_loop
 async def test_acks_reach_the_core_before_what_the_client_said_after_them(pieces: int) -> None:
     one = Side()
     one.open()
@@ -322,7 +323,7 @@ async def test_acks_reach_the_core_before_what_the_client_said_after_them(pieces
     assert one.front.order == ["Acked", "ClientMessage"]
 
 
-@in_a_loop
+@in_loop
 async def test_acks_reach_the_core_although_the_connection_ends_at_once() -> None:
     one = Side()
     one.open()
@@ -334,7 +335,7 @@ async def test_acks_reach_the_core_although_the_connection_ends_at_once() -> Non
     assert [type(event) for event in one.front.events[-2:]] == [Acked, Closed]
 
 
-@in_a_loop
+@in_loop
 async def test_acks_are_taken_at_the_end_of_the_turn() -> None:
     one = Side()
     one.open()
@@ -346,7 +347,7 @@ async def test_acks_are_taken_at_the_end_of_the_turn() -> None:
     await until(one.acked)
 
 
-@in_a_loop
+@in_loop
 async def test_pubacks_among_other_packets_are_found() -> None:
     one = Side()
     one.open()
@@ -358,7 +359,7 @@ async def test_pubacks_among_other_packets_are_found() -> None:
     assert one.taken() == [b"\xd0\x00"] * 2
 
 
-@in_a_loop
+@in_loop
 async def test_mqtt_5_may_ack_with_a_reason() -> None:
     one = Side(V5)
     one.open()
@@ -369,7 +370,7 @@ async def test_mqtt_5_may_ack_with_a_reason() -> None:
     assert one.acked() == [(X, 1, EPOCH)]
 
 
-@in_a_loop
+@in_loop
 async def test_c85_nothing_is_sent_twice_on_a_live_connection() -> None:
     one = Side()
     one.open()
@@ -384,7 +385,7 @@ async def test_c85_nothing_is_sent_twice_on_a_live_connection() -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_c85_what_a_resumed_session_had_missed_is_sent_with_dup(version: int) -> None:
     one = Side(version)
     one.open(count=2)
@@ -398,7 +399,7 @@ async def test_c85_what_a_resumed_session_had_missed_is_sent_with_dup(version: i
     assert [told.dup for told in one.told()] == [0, 0], "these were never sent before"
 
 
-@in_a_loop
+@in_loop
 async def test_c84_qos_0_is_never_acked_and_sent_once_per_connection() -> None:
     one = Side()
     one.open()
@@ -418,7 +419,7 @@ async def test_c84_qos_0_is_never_acked_and_sent_once_per_connection() -> None:
     assert again.told() == [(X, b"2")]
 
 
-@in_a_loop
+@in_loop
 async def test_subscribing_again_sends_again_and_voids_the_acks_of_before() -> None:
     one = Side()
     one.open()
@@ -440,7 +441,7 @@ async def test_subscribing_again_sends_again_and_voids_the_acks_of_before() -> N
 RETAIN_IF_NEW, NO_RETAINED = 0x10, 0x20
 
 
-@in_a_loop
+@in_loop
 async def test_retain_handling_1_sends_only_for_a_new_subscription() -> None:
     one = Side(V5)
     one.open()
@@ -451,7 +452,7 @@ async def test_retain_handling_1_sends_only_for_a_new_subscription() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-@in_a_loop
+@in_loop
 async def test_retain_handling_2_sends_nothing_but_what_is_new(qos: int) -> None:
     one = Side(V5)
     one.open()
@@ -467,7 +468,7 @@ async def test_retain_handling_2_sends_nothing_but_what_is_new(qos: int) -> None
 # One frame for many.
 
 
-@in_a_loop
+@in_loop
 async def test_one_frame_serves_all_whose_id_is_free() -> None:
     front = RecordingFront()
     mqtt = MqttChannel(front, side.ADDRESSES, MqttLimits())
@@ -494,7 +495,7 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
 # Lagging.
 
 
-@in_a_loop
+@in_loop
 async def test_an_ack_that_says_nothing_makes_room_all_the_same() -> None:
     one = Side(V5)
     one.open(said={p.RECEIVE_MAXIMUM: 1})
@@ -508,7 +509,7 @@ async def test_an_ack_that_says_nothing_makes_room_all_the_same() -> None:
     assert (one.acked(), one.events(Drained)) == ([], [Drained(one.conn)])
 
 
-@in_a_loop
+@in_loop
 async def test_acks_reach_the_core_before_anything_that_came_later() -> None:
     """Else it would go on telling, and tell again what is acked and no longer in flight."""
     one = Side(V5)
@@ -524,7 +525,7 @@ async def test_acks_reach_the_core_before_anything_that_came_later() -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_receive_maximum_is_honoured_and_said_only_when_something_is_left_out(
     version: int,
 ) -> None:
@@ -547,7 +548,7 @@ async def test_receive_maximum_is_honoured_and_said_only_when_something_is_left_
     assert one.told() == [(X, b"2")]
 
 
-@in_a_loop
+@in_loop
 async def test_a_window_of_one_costs_nothing_while_acks_keep_up() -> None:
     one = Side(V5)
     one.open(said={p.RECEIVE_MAXIMUM: 1})
@@ -560,7 +561,7 @@ async def test_a_window_of_one_costs_nothing_while_acks_keep_up() -> None:
     assert one.events(Drained) == []
 
 
-@in_a_loop
+@in_loop
 async def test_c68_a_socket_that_does_not_drain_is_left_out_until_it_does() -> None:
     one = Side()
     one.open()
@@ -577,7 +578,7 @@ async def test_c68_a_socket_that_does_not_drain_is_left_out_until_it_does() -> N
     assert one.told() == [(X, b"2")]
 
 
-@in_a_loop
+@in_loop
 async def test_drained_is_said_when_neither_socket_nor_window_is_full() -> None:
     one = Side(max_in_flight=1)
     one.open()
@@ -595,7 +596,7 @@ async def test_drained_is_said_when_neither_socket_nor_window_is_full() -> None:
     assert one.events(Drained) == [Drained(one.conn)]
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_that_asks_and_does_not_read_is_not_read_from() -> None:
     one = Side(max_unread_bytes=100)
     one.open()
@@ -607,7 +608,7 @@ async def test_a_client_that_asks_and_does_not_read_is_not_read_from() -> None:
     assert one.transport.reading
 
 
-@in_a_loop
+@in_loop
 async def test_what_a_client_finds_too_large_becomes_a_question_mark() -> None:
     one = Side(V5)
     one.open(said={p.MAXIMUM_PACKET_SIZE: 60})
@@ -617,7 +618,7 @@ async def test_what_a_client_finds_too_large_becomes_a_question_mark() -> None:
     assert one.told() == [(X, b"?"), (X, b"?")]
 
 
-@in_a_loop
+@in_loop
 async def test_what_does_not_fit_at_all_is_not_sent() -> None:
     one, long = Side(V5), "app/" + "x" * 100
     one.open(said={p.MAXIMUM_PACKET_SIZE: 60})
@@ -627,7 +628,7 @@ async def test_what_does_not_fit_at_all_is_not_sent() -> None:
     assert one.taken() == []
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_too_small_for_our_answers_is_let_go() -> None:
     one = Side(V5)
     one.receive(side.connect(V5, said={p.MAXIMUM_PACKET_SIZE: 5}))
@@ -636,7 +637,7 @@ async def test_a_client_too_small_for_our_answers_is_let_go() -> None:
     assert one.transport.closed
 
 
-@in_a_loop
+@in_loop
 async def test_broadcasts_before_connack_are_left_to_the_walk_that_follows_it() -> None:
     one = Side()
     one.receive(side.connect(V3, clean=False))

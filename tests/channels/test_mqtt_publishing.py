@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.channels import mqtt_side as side
-from tests.channels.mqtt_side import DISCONNECT, RecordingFront, Side, X, Y, in_a_loop, until
+from tests.channels.mqtt_side import DISCONNECT, RecordingFront, Side, X, Y, until
+from tests.loops import in_loop
 
 from roskva.channels.base import Outcomes
 from roskva.channels.mqtt import MqttChannel, MqttLimits
@@ -36,7 +37,7 @@ def seen(update: Update) -> tuple[str, int, bytes | None]:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_with_versions_of_the_app_the_payload_is_the_version(version: int) -> None:
     one = opened(version)
     one.receive(side.publish(version, X, b"41", 1, 5))
@@ -48,7 +49,7 @@ async def test_with_versions_of_the_app_the_payload_is_the_version(version: int)
 
 @both_versions
 @pytest.mark.parametrize("payload", [b"21.5", b""])
-@in_a_loop
+@in_loop
 async def test_with_assigned_versions_it_is_the_payload(version: int, payload: bytes) -> None:
     one = opened(version, assigned=True)
     one.receive(side.publish(version, X, payload, 1, 5, flags=1))
@@ -57,7 +58,7 @@ async def test_with_assigned_versions_it_is_the_payload(version: int, payload: b
     assert one.taken() == [side.puback(5)]
 
 
-@in_a_loop
+@in_loop
 async def test_what_was_read_together_is_passed_on_together_and_at_once() -> None:
     one = opened(V3)
     one.receive(side.publish(V3, X, b"1", 1, 5) + side.publish(V3, Y, b"2", 1, 6))
@@ -71,7 +72,7 @@ class RefusingFront(RecordingFront):
         answered([TooFast("slow down") for _ in updates])
 
 
-@in_a_loop
+@in_loop
 async def test_any_number_may_be_refused_at_once() -> None:
     one = Side(V5, RefusingFront(), receive_maximum=2)
     one.open()
@@ -80,7 +81,7 @@ async def test_any_number_may_be_refused_at_once() -> None:
     assert not one.transport.closed
 
 
-@in_a_loop
+@in_loop
 async def test_qos_0_is_published_and_not_answered_also_if_the_client_leaves_at_once() -> None:
     one = opened(V3)
     one.receive(side.publish(V3, X, b"41") + DISCONNECT)
@@ -105,7 +106,7 @@ NO_VERSIONS = [
 
 @both_versions
 @pytest.mark.parametrize("payload", NO_VERSIONS)
-@in_a_loop
+@in_loop
 async def test_a_payload_that_is_no_version_is_refused_or_ignored(
     version: int, payload: bytes
 ) -> None:
@@ -124,7 +125,7 @@ async def test_a_payload_that_is_no_version_is_refused_or_ignored(
 def test_an_ignored_publish_is_logged_once_per_connection_without_the_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    @in_a_loop
+    @in_loop
     async def run() -> None:
         one = opened(V3)
         for _ in range(3):
@@ -137,7 +138,7 @@ def test_an_ignored_publish_is_logged_once_per_connection_without_the_name(
 
 
 @pytest.mark.parametrize("payload", [b"0", b"007", str(2**63 - 1).encode()])
-@in_a_loop
+@in_loop
 async def test_every_version_in_digits_is_taken(payload: bytes) -> None:
     one = opened(V3)
     one.receive(side.publish(V3, X, payload, 1, 5))
@@ -153,7 +154,7 @@ async def test_every_version_in_digits_is_taken(payload: bytes) -> None:
         (StorageUnavailable("later"), 0x83),
     ],
 )
-@in_a_loop
+@in_loop
 async def test_mqtt_5_is_told_why_a_publish_failed(result: RoskvaError, reason: int) -> None:
     one = opened(V5)
     one.front.results = [result]
@@ -164,7 +165,7 @@ async def test_mqtt_5_is_told_why_a_publish_failed(result: RoskvaError, reason: 
     assert str(result).encode() in answer
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_that_wants_no_reasons_gets_the_code_alone() -> None:
     one = Side(V5)
     one.open(said={p.REQUEST_PROBLEM_INFORMATION: 0})
@@ -173,7 +174,7 @@ async def test_a_client_that_wants_no_reasons_gets_the_code_alone() -> None:
     assert one.taken() == [bytes.fromhex("40 04 0005 90 00")]
 
 
-@in_a_loop
+@in_loop
 async def test_on_3_what_may_succeed_later_is_not_acked_but_comes_back() -> None:
     one = opened(V3)
     one.front.results = [StorageUnavailable("later")]
@@ -183,7 +184,7 @@ async def test_on_3_what_may_succeed_later_is_not_acked_but_comes_back() -> None
     assert one.transport.closed
 
 
-@in_a_loop
+@in_loop
 async def test_what_fails_for_no_known_reason_is_not_acked_either(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -196,7 +197,7 @@ async def test_what_fails_for_no_known_reason_is_not_acked_either(
     assert "publishing failed" in caplog.text
 
 
-@in_a_loop
+@in_loop
 async def test_on_3_what_succeeded_before_it_is_acked_first() -> None:
     one = opened(V3)
     one.front.results = [1, StorageUnavailable("later"), 3]
@@ -207,7 +208,7 @@ async def test_on_3_what_succeeded_before_it_is_acked_first() -> None:
     assert one.transport.closed
 
 
-@in_a_loop
+@in_loop
 async def test_on_3_what_is_not_allowed_is_acked_and_dropped() -> None:
     one = opened(V3)
     one.front.results = [Unauthorised("not yours")]
@@ -217,7 +218,7 @@ async def test_on_3_what_is_not_allowed_is_acked_and_dropped() -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_answers_keep_the_order_of_the_publishes(version: int) -> None:
     one = opened(version)
     one.front.gate.clear()
@@ -233,7 +234,7 @@ async def test_answers_keep_the_order_of_the_publishes(version: int) -> None:
     assert [update.version for update in one.front.published] == [1, 2, 3, 5, 6]
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_with_too_many_unanswered_publishes_is_not_read_from() -> None:
     one = opened(V3, receive_maximum=3)
     one.front.gate.clear()
@@ -249,7 +250,7 @@ async def test_a_client_with_too_many_unanswered_publishes_is_not_read_from() ->
     assert len(one.taken()) == 10
 
 
-@in_a_loop
+@in_loop
 async def test_mqtt_5_clients_know_how_many_publishes_may_be_unanswered() -> None:
     one = opened(V5, receive_maximum=2)
     one.front.gate.clear()
@@ -268,7 +269,7 @@ async def test_mqtt_5_clients_know_how_many_publishes_may_be_unanswered() -> Non
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_qos_2_is_published_once_until_it_is_released(version: int) -> None:
     one = opened(version)
     one.receive(side.publish(version, X, b"1", 2, 7))
@@ -286,7 +287,7 @@ async def test_qos_2_is_published_once_until_it_is_released(version: int) -> Non
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_a_release_of_what_is_not_known_is_answered(version: int) -> None:
     one = opened(version)
     one.receive(side.pubrel(7))
@@ -294,7 +295,7 @@ async def test_a_release_of_what_is_not_known_is_answered(version: int) -> None:
     assert one.taken() == [bytes.fromhex(expected)]
 
 
-@in_a_loop
+@in_loop
 async def test_a_refused_qos_2_publish_is_over() -> None:
     one = opened(V5)
     one.receive(side.publish(V5, X, b"bad", 2, 7))
@@ -309,7 +310,7 @@ async def test_a_refused_qos_2_publish_is_over() -> None:
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_a_will_is_published_when_the_connection_breaks(version: int) -> None:
     one = Side(version)
     one.open(will=(X, b"7"))
@@ -319,7 +320,7 @@ async def test_a_will_is_published_when_the_connection_breaks(version: int) -> N
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_a_will_is_published_when_the_client_is_thrown_out(version: int) -> None:
     one = Side(version)
     one.open(will=(X, b"7"), keep_alive=2)
@@ -332,7 +333,7 @@ async def test_a_will_is_published_when_the_client_is_thrown_out(version: int) -
 
 
 @both_versions
-@in_a_loop
+@in_loop
 async def test_a_client_that_says_goodbye_has_no_will(version: int) -> None:
     one = Side(version)
     one.open(will=(X, b"7"))
@@ -342,7 +343,7 @@ async def test_a_client_that_says_goodbye_has_no_will(version: int) -> None:
     assert one.front.published == []
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_may_say_goodbye_and_leave_its_will() -> None:
     one = Side(V5)
     one.open(will=(X, b"7"))
@@ -355,7 +356,7 @@ async def test_a_client_may_say_goodbye_and_leave_its_will() -> None:
 @pytest.mark.parametrize(
     ("topic", "payload", "reason"), [(X, b"no version", 0x99), ("nonsense", b"1", 0x90)]
 )
-@in_a_loop
+@in_loop
 async def test_a_will_that_cannot_be_published_is_refused_on_5_and_ignored_on_3(
     topic: str, payload: bytes, reason: int
 ) -> None:
@@ -401,7 +402,7 @@ class Delayed:
         return len(self.front.published)
 
 
-@in_a_loop
+@in_loop
 async def test_a_will_may_wait_for_a_while() -> None:
     client = Delayed()
     assert await client.published_after(4) == 0
@@ -409,26 +410,26 @@ async def test_a_will_may_wait_for_a_while() -> None:
     assert await client.published_after(10) == 1
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_that_resumes_in_time_takes_its_will_back() -> None:
     client = Delayed()
     client.connect(clean=False)
     assert await client.published_after(10) == 0
 
 
-@in_a_loop
+@in_loop
 async def test_a_client_that_starts_anew_leaves_the_will_of_before() -> None:
     client = Delayed()
     client.connect(clean=True)
     assert await client.published_after(0) == 1
 
 
-@in_a_loop
+@in_loop
 async def test_a_will_does_not_wait_longer_than_its_session() -> None:
     assert await Delayed(expiry=0).published_after(0) == 1
 
 
-@in_a_loop
+@in_loop
 async def test_a_session_taken_over_in_time_leaves_no_will_that_waits() -> None:
     client = Delayed()
     second = client.connect(clean=False)

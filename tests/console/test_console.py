@@ -18,6 +18,17 @@ from tests.serving.nodes import Node
 expect.set_options(timeout=PATIENCE_MS)
 
 KEY = "correct horse battery staple"
+SETTINGS = """
+[node]
+trace_one_in = 1
+[slo]  # a busy machine is not what the console is to complain of here
+register_ms = 60000
+publish_ms = 60000
+notify_websocket_ms = 60000
+notify_events_ms = 60000
+notify_mqtt_ms = 60000
+reconnect_ms = 60000
+"""
 PAGES = ("now", "object", "client", "pipeline", "try")
 
 
@@ -30,7 +41,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     scratch = tmp_path_factory.mktemp("console")
-    (scratch / "roskva.toml").write_text("[node]\ntrace_one_in = 1\n")
+    (scratch / "roskva.toml").write_text(SETTINGS)
     flags = ("--config", str(scratch / "roskva.toml"), "--registrars", "1", "--matchers", "2")
     node = Node(scratch / "data", *flags, probe=True)
     try:

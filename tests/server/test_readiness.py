@@ -15,6 +15,7 @@ from roskva.wire.links import Welcome
 @in_loop
 async def test_a_shard_that_can_be_reached_and_says_nothing_is_not_there(tmp_path: Path) -> None:
     front = front_of_one_shard()
+    front.core.interests.link_timeout = 3600.0  # that nobody answers pings is not the point here
     path = str(tmp_path / "shard")
     port = SocketPort(0, path, front)
     front.ports.append(port)

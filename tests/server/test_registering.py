@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any
 
-from tests.server.access.settings import in_loop
+from tests.loops import in_loop
 
 from roskva.channels.base import Connection, Frame
 from roskva.core.effects import Opened, Received

@@ -63,9 +63,10 @@ def run_directory(data: Path) -> Iterator[Path]:
     path = data.resolve() / "run"
     if len(os.fsencode(path)) > _LONGEST_RUN_PATH:
         path = Path(tempfile.mkdtemp(prefix="roskva-"))
-    # Of a node that was killed. Its pipeline may be on its way out, and leave a file there yet.
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(mode=0o700, exist_ok=True)
+    else:
+        # Of a node that was killed. Its pipeline may be on its way out, and leave a file there yet.
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(mode=0o700, exist_ok=True)
     try:
         yield path
     finally:

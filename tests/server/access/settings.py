@@ -1,10 +1,7 @@
 """Settings of apps, for tests of who may do what."""
 
-import asyncio
-import functools
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 from tests.serving.keyed import Issuer
 
@@ -12,16 +9,6 @@ from roskva.config import AppConfig, Config
 from roskva.model import Principal
 from roskva.server.access.access import Access
 from roskva.server.access.base import Later, Verdict
-
-P = ParamSpec("P")
-
-
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 30))
-
-    return run
 
 
 def app(login: Issuer | None = None, /, **settings: Any) -> AppConfig:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.server.access.settings import access, app, in_loop, issuer_at, judged
+from tests.loops import in_loop
+from tests.server.access.settings import access, app, issuer_at, judged
 from tests.serving.backend import running_backend
 
 from roskva.config import Config

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
-from tests.server.access.settings import access, app, identified, in_loop
+from tests.loops import in_loop
+from tests.server.access.settings import access, app, identified
 from tests.serving.backend import Backend, running_backend
 from tests.serving.keyed import Issuer
 
