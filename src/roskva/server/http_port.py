@@ -13,9 +13,7 @@ import uvicorn
 from roskva.channels.http_head import BoundedHttp, Entrance
 
 BACKLOG: Final = 4096
-_GOODBYE_S: Final = 5
-"""For requests that are under way at the end: one may wait for a slow disk. Who supervises this
-process waits longer."""
+_GOODBYE_S: Final = 2
 
 
 class HttpPort(uvicorn.Server):
