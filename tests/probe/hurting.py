@@ -4,21 +4,26 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final
 
+import httpx
 from tests.serving.nodes import Node, await_that
 
 EVERY_S: Final = 0.5
-PATIENCE_S: Final = 2.0
-NOTICE_S: Final = 3 * (EVERY_S + PATIENCE_S)
-"""A round that was under way, and one that sees it all; and as much again for a busy machine."""
-SETTLED_S: Final = 60.0
+NOTICE_ROUNDS: Final = 4
+"""One that was under way, and one that sees it all; and as many again for a busy machine."""
+SETTLED_S: Final = 180.0
+"""Spark starts within it, also on a busy machine."""
 _HELD_S: Final = 0.4
+_LOOK_S: Final = 0.02
 GENEROUS: Final = Path(__file__).with_name("generous.toml")
-"""Far more than it takes, so that a busy machine does not count as hurt."""
+"""More than it takes, and soon over for what is hurt: so a busy machine counts as hurt at times."""
+PATIENT: Final = Path(__file__).with_name("patient.toml")
+"""So much that a busy machine does not: for rounds that have to end well."""
 SETTINGS: Final = f"[probe]\nevery_seconds = {EVERY_S}\n{GENEROUS.read_text()}"
 
 
@@ -37,14 +42,14 @@ class Probed(Node):
             return report
         return {"rounds": 0, "objectives": [], "sentence": ""}
 
-    def kept(self) -> dict[str, bool | None]:
-        return {one["sli"]: one["kept"] for one in self.report["objectives"]}
+    def get(self, path: str) -> httpx.Response:
+        return self._http.get(path).raise_for_status()
 
     def await_well(self, also: str = "publish") -> None:
         """Rounds that ended well, twice in a row: one may have been under way."""
 
         def well() -> bool:
-            kept = self.kept()
+            kept = _kept(self.report)
             return also in kept and all(kept.values())
 
         await_that(well, SETTLED_S, lambda: f"{self.report}\n{self.said()}")
@@ -53,36 +58,41 @@ class Probed(Node):
         await_that(well, SETTLED_S, lambda: str(self.report))
 
     def await_hurt(
-        self, *slis: str, meanwhile: Callable[[], None] = lambda: None
-    ) -> dict[str, Any]:
-        """The report that first says so, and that it came in time."""
-        began = time.monotonic()
+        self, *slis: str, unhurt: Collection[str] = (), says: Collection[str] = ()
+    ) -> None:
+        """Until it was noticed, which takes few rounds, and one report says all that is wanted."""
+        before = self.report
 
-        def hurt() -> bool:
-            meanwhile()
+        def noticed() -> bool:
             report = self.report
-            kept = {one["sli"]: one["kept"] for one in report["objectives"]}
-            if all(kept.get(sli) is False for sli in slis):
-                found.append(report)
-            return bool(found)
+            # Counted: it may have been said, and be over, while nobody looked.
+            missed = all(_missed(report, sli) > _missed(before, sli) for sli in slis)
+            rounds = report["rounds"] - before["rounds"]
+            assert missed or rounds < NOTICE_ROUNDS, f"not in {rounds} rounds: {report}"
+            hurt = {sli for sli, kept in _kept(report).items() if kept is False}
+            told = all(words in report["sentence"] for words in says)
+            return missed and told and hurt.isdisjoint(unhurt)
 
-        found: list[dict[str, Any]] = []
+        await_that(noticed, SETTLED_S, lambda: str(self.report))
+
+    @contextmanager
+    def keeps_dying(self, spared: set[int]) -> Iterator[None]:
+        """Whatever has clients or shards and is not spared. Afterwards everybody goes on."""
+        over = Event()
+        killing = Thread(target=self._kill, args=(spared, over))
+        killing.start()
         try:
-            await_that(hurt, SETTLED_S, lambda: str(self.report))
+            yield
         finally:
-            for pid in self.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-        took_s = time.monotonic() - began
-        assert took_s < NOTICE_S, f"noticed only after {took_s:.1f} s"
-        return found[0]
+            over.set()
+            killing.join()
+            signal_all(self.processes(), signal.SIGCONT)
 
-    def keeps_dying(self, spared: set[int]) -> Callable[[], None]:
-        """Kills with −9 whichever of the processes with clients or shards is not spared; but not so
-        fast that it is started ever later. Until then it is stopped: it never serves."""
+    def _kill(self, spared: set[int], over: Event) -> None:
+        """With −9; but not so fast that it is started ever later. Until then it is stopped: it
+        never serves."""
         seen: dict[int, float] = {}
-
-        def kill() -> None:
+        while not over.wait(_LOOK_S):
             for pid in self.processes():
                 with suppress(OSError):
                     words = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -94,4 +104,16 @@ class Probed(Node):
                     elif time.monotonic() > seen[pid] + _HELD_S:
                         os.kill(pid, signal.SIGKILL)
 
-        return kill
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it went with another
+            os.kill(pid, number)
+
+
+def _kept(report: dict[str, Any]) -> dict[str, bool | None]:
+    return {one["sli"]: one["kept"] for one in report["objectives"]}
+
+
+def _missed(report: dict[str, Any], sli: str) -> int:
+    return sum(one["missed"] for one in report["objectives"] if one["sli"] == sli)

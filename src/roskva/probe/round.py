@@ -10,7 +10,7 @@ whoever waits for a version is served by any later one.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from contextlib import AsyncExitStack, suppress
 from typing import Final
 
@@ -34,7 +34,7 @@ PATHS: Final = {
 }
 """By SLI: between whom."""
 
-_PATIENCE_S: Final = 2.0
+PATIENCE_S: Final = 2.0
 """At least; a target that is longer is waited for."""
 _TROUBLE: Final = (RoskvaError, OSError, EOFError, httpx.HTTPError, ValueError, KeyError)
 
@@ -84,21 +84,21 @@ class _Round:
         }
         if target.mqtt_port is not None:
             listeners["notify-mqtt"] = paths.mqtt
-        fast = _Publication(len(listeners))
+        fast = _Publication(listeners)
         work = [self._listen(sli, listener, fast) for sli, listener in listeners.items()]
         publishing = [self._publish(fast, PROBE_APP, list(target.objects))]
         found: list[Outcome | None] = []
         if target.pipeline_trouble:
             found.append(Outcome("notify-pipeline", None, target.pipeline_trouble))
         elif target.pipeline:
-            slow = _Publication(1)
+            slow = _Publication(["notify-pipeline"])
             work.append(self._listen("notify-pipeline", paths.pipeline, slow))
             publishing.append(self._publish(slow, PROBE_SLOW_APP, [target.first]))
         found += await asyncio.gather(*work, self._published(*publishing), self._registered())
         return [outcome for outcome in found if outcome is not None]
 
     def _patience(self, sli: str) -> float:
-        return max(_PATIENCE_S, self._slo.of(sli).target_ms / 1000)
+        return max(PATIENCE_S, self._slo.of(sli).target_ms / 1000)
 
     async def _registered(self) -> Outcome:
         progress, within_s = Progress(), self._patience("register")
@@ -118,7 +118,7 @@ class _Round:
         try:
             async with AsyncExitStack() as stack:
                 try:
-                    async with asyncio.timeout(_PATIENCE_S):
+                    async with asyncio.timeout(within_s):
                         told = await stack.enter_async_context(listener(progress))
                     ready = True
                 finally:
@@ -128,7 +128,7 @@ class _Round:
                     took = await told(published)
             return Outcome(sli, round(took, 6))
         except TimeoutError:
-            error = self._late(progress, within_s if ready else _PATIENCE_S)
+            error = self._late(progress, within_s)
         except _TROUBLE as trouble:
             error = _said(trouble)
         if ready:
@@ -156,7 +156,7 @@ class _Round:
     async def _publish(
         self, publication: "_Publication", app: str, names: list[str]
     ) -> "_Publication":
-        await publication.everybody(_PATIENCE_S + 1)
+        await publication.everybody(max(map(self._patience, publication.slis)) + 1)
         published = publication.begin()
         await asyncio.gather(*(self._publish_one(publication, app, name) for name in names))
         publication.end()
@@ -187,8 +187,10 @@ class _Round:
 class _Publication:
     """Updates that are published together, once everybody who listens for them is ready."""
 
-    def __init__(self, listeners: int) -> None:
-        self._absent = listeners
+    def __init__(self, slis: Collection[str]) -> None:
+        """`slis`: of those who listen."""
+        self.slis = slis
+        self._absent = len(slis)
         self._all_here = asyncio.Event()
         self.published: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
