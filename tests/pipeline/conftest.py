@@ -20,3 +20,10 @@ def spark() -> Iterator["SparkSession"]:
     session = spark_session("tests", "local[2]", {"spark.sql.shuffle.partitions": "1"})
     yield session
     session.stop()
+
+
+@pytest.fixture
+def matchers_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scripted matcher is a thread among others: that it answers late says nothing."""
+    for limit in ("_ASK_S", "_ANSWER_S"):
+        monkeypatch.setattr(f"roskva.pipeline.matchers.{limit}", 60.0)

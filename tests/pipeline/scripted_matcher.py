@@ -4,6 +4,7 @@ import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from roskva.links.running import Process, Running, announce
 from roskva.wire.codec import decode_to_shard, encode_link
@@ -17,6 +18,7 @@ class ScriptedMatcher:
         self.position = dict.fromkeys(shards, 0)
         self.lineage = lineage
         self.offers: list[Offer] = []
+        self.asked = 0
         self.silent = False
         self._data = data
         self._path = socket_path
@@ -50,10 +52,10 @@ class ScriptedMatcher:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        file = connection.makefile("rb")
-        with file, connection:
-            while head := _read(file, 4):
-                offer = decode_to_shard(_read(file, int.from_bytes(head)))
+        # Whoever asked may be gone at any moment, before our answer too.
+        with suppress(OSError), connection, connection.makefile("rb") as file:
+            while frame := _frame(file):
+                offer = decode_to_shard(frame)
                 assert isinstance(offer, Offer)
                 answer = encode_link(self._answer(offer))
                 if not self.silent:
@@ -65,11 +67,13 @@ class ScriptedMatcher:
             self.offers.append(offer)
             if offer.lineage == self.lineage and offer.first <= at + 1:
                 self.position[offer.shard] = at = max(at, offer.last)
+        else:
+            self.asked += 1
         return Taken(offer.request, self.lineage, at)
 
 
-def _read(file: object, count: int) -> bytes:
-    try:
-        return file.read(count)  # type: ignore[attr-defined, no-any-return]
-    except OSError:
-        return b""
+def _frame(file: BinaryIO) -> bytes:
+    """Empty at the end, be it in the middle of a frame."""
+    length = int.from_bytes(file.read(4))
+    frame = file.read(length)
+    return frame if len(frame) == length else b""

@@ -21,6 +21,8 @@ from roskva.pipeline.sink import deliver
 ALL = ReadMaxRows(1_000_000)
 KEYS = ["app/a", "app/b", "app/c"]
 
+pytestmark = pytest.mark.usefixtures("matchers_have_time")
+
 
 class Scene:
     """One shard, its feed and its matcher."""
@@ -121,21 +123,28 @@ def test_a_matcher_that_is_down_has_no_range_and_stalls_nobody(scene: Scene) -> 
     assert ranges(reader.partitions(at(0), end)) == []
 
 
-def test_while_the_fast_path_works_it_only_looks(scene: Scene) -> None:
+def test_while_the_fast_path_works_it_only_looks(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = scene.reader(patienceMs="30")
     scene.data.publish(*updates(KEYS, range(1, 4)))
     scene.matcher.position[0] = 9
     assert reader.latestOffset(at(0), ALL) == at(9)  # the first look
+    monkeypatch.setattr(bridging, "_CALM_S", 3600.0)
     scene.data.publish(*updates(KEYS, range(4, 5)))
     scene.matcher.position[0] = 12
     assert reader.latestOffset(at(9), ALL) == at(9)
 
 
-def test_a_matcher_that_stays_behind_is_what_it_is_there_for(scene: Scene) -> None:
+def test_a_matcher_that_stays_behind_is_what_it_is_there_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = scene.reader(patienceMs="10")
     scene.data.publish(*updates(KEYS, range(1, 4)))
     scene.matcher.position[0] = 9
     assert reader.latestOffset(at(0), ALL) == at(9)
+    monkeypatch.setattr(bridging, "_LOOK_S", 60.0)
+    monkeypatch.setattr(bridging, "_CALM_S", 3600.0)  # else it would move on for that reason
     scene.data.publish(*updates(KEYS, range(4, 5)))
     assert reader.latestOffset(at(9), ALL) == at(12)
 

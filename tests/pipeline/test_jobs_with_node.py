@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.cli.real_node import RealNode
+from tests.pipeline.test_state import read
 
 from roskva import Notify, NotifyUnknown
 from roskva.blocking import Client, publish
@@ -22,8 +24,8 @@ from roskva.pipeline.jobs.gc import gc
 from roskva.pipeline.jobs.latency import latency
 from roskva.pipeline.traces import TraceReader, traces
 
-GRACE_S = 4.0
-"""Acks are written down within two seconds."""
+GRACE_S = 0.5
+"""Acks are written down within two seconds; where that matters, a test waits for them."""
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +46,19 @@ def told(client: Client) -> Notify | NotifyUnknown:
     return next(event for event in client if isinstance(event, Notify | NotifyUnknown))
 
 
-def until(true: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 30
+def notified(client: Client) -> Notify:
+    return next(event for event in client if isinstance(event, Notify))
+
+
+def acked(data: Path, key: str) -> list[object]:
+    """By each registration for it, as far as that is written down."""
+    with state_of(data) as state:
+        registrations = read(state, "registrations")
+    return [version for *_, name, version, _ in registrations if name == key]
+
+
+def until(true: Callable[[], bool], within_s: float = 180.0) -> None:
+    give_up_at = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < give_up_at
         time.sleep(0.05)
@@ -60,13 +73,15 @@ def test_a_client_that_is_online_and_does_not_ack_is_stale_until_it_does(
     with Client(address, app="app") as quick, Client(address, app="app") as slow:
         for client in (quick, slow):
             client.register("x")
-        quick.ack(told(quick))
-        event = told(slow)
+        quick.ack(notified(quick))
+        event = notified(slow)
+        until(lambda: 1 in acked(data, "app/x"))
         until(lambda: len(node.online(data)) == 2)
         found = audited(spark, data, repair=True)
         assert (found.states["stale"], found.states["fresh"], found.repaired) == (1, 1, 0)
         assert found.stale[0][0] == "app/x"
         slow.ack(event)
+        until(lambda: acked(data, "app/x") == [1, 1])
         assert audited(spark, data).states["stale"] == 0
     until(lambda: not node.online(data))
     publish(running.url, "app/x", 2)
@@ -100,12 +115,17 @@ def test_a_notification_that_was_lost_is_sent_again_by_repair(
 
         def recheck() -> int:
             repairing.set()
-            return node.recheck(data)
+            sessions = node.recheck(data)
+            until(lambda: acked(data, "repair/x") == [7], 30.0)
+            return sessions
 
         look = Look(partial(state_of, data), partial(node.online, data), recheck)
         found = audit(spark, look, grace_s=GRACE_S)
         assert found.states["stale"] == 1
         assert found.stale[0][0] == "repair/x"
+        # The node tells it again by itself ten seconds after the client came, and then not for a
+        # minute: what comes at once after the recheck comes by it.
+        until(lambda: len(lost) > 1)
         found = audit(spark, look, grace_s=GRACE_S, repair=True)
         assert (found.states["stale"], found.repaired) == (0, 1)
     reading.join()
@@ -151,6 +171,18 @@ def sampling(directory: Path, *flags: str) -> RealNode:
     return running
 
 
+def noted(data: Path) -> list[dict[str, Any]]:
+    """In the order of time, as far as it is written down."""
+    reader = TraceReader(data)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return sorted((row for b in batches for row in b.to_pylist()), key=lambda row: row["at"])
+
+
+def await_acks(data: Path, count: int) -> None:
+    """A client that is left gives up what it could not send within a second."""
+    until(lambda: [row["stage"] for row in noted(data)].count("acked") == count)
+
+
 def test_what_a_bridge_brings_is_noted_and_its_time_is_that_of_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -161,23 +193,30 @@ def test_what_a_bridge_brings_is_noted_and_its_time_is_that_of_spark(
         try:
             until(lambda: query.lastProgress is not None)
             with Client(address, app="app") as client:
-                client.register("x")
-                told(client)
-                for version in range(1, 6):
-                    publish(running.url, "app/x", version)
-                    event = next(event for event in client if isinstance(event, Notify))
-                    assert event.version == version
+                for name in "vwxyz":
+                    client.register(name)
+                    told(client)
+                # Each an object of its own: the ack of a version that is not the latest any more
+                # would not be noted.
+                for name in "vwxyz":
+                    publish(running.url, f"app/{name}", 1)
+                    event = notified(client)
+                    assert event.name == name
                     client.ack(event)
+                await_acks(tmp_path / "data", 5)
         finally:
             query.stop()
             bridge.close()
-    assert bridge.delivered >= 5
+    # After two seconds a shard reads the feed by itself: one or two may not come over the bridge.
+    assert bridge.delivered >= 3
     found = latency(traces(spark, tmp_path / "data"))
     assert found.updates == 5
-    stages = {stage.stage: stage for stage in found.stages}
-    assert list(stages) == ["appended", "bridged", "matched", "sent", "acked"]
-    # Nothing else brought them, so the way through Spark is most of the time until they were sent.
-    assert stages["bridged"].mean > 0.5 * found.sent.mean
+    stages = [stage.stage for stage in found.stages]
+    assert stages == ["appended", "bridged", "matched", "sent", "acked"]
+    # Nothing else brought the others, so the way through Spark is most of the time until they were
+    # sent.
+    fastest = dict(zip(stages, found.groups["fastest half"], strict=False))
+    assert fastest["bridged"] > 0.5 * sum(fastest.values())
 
 
 def test_a_node_that_samples_notes_every_stage_of_an_update(tmp_path: Path) -> None:
@@ -187,17 +226,11 @@ def test_a_node_that_samples_notes_every_stage_of_an_update(tmp_path: Path) -> N
             client.register("x")
             told(client)
             publish(running.url, "app/x", 7)
-            client.ack(next(event for event in client if isinstance(event, Notify)))
-    reader = TraceReader(tmp_path / "data")
-    noted = [
-        row
-        for part in reader.partitions()
-        for batch in reader.read(part)
-        for row in batch.to_pylist()
-    ]
-    assert {(row["object"], row["version"]) for row in noted} == {("app/x", 7)}
-    in_time = sorted(noted, key=lambda row: row["at"])
-    assert [row["stage"] for row in in_time] == [
+            client.ack(notified(client))
+            await_acks(tmp_path / "data", 1)
+    found = noted(tmp_path / "data")
+    assert {(row["object"], row["version"]) for row in found} == {("app/x", 7)}
+    assert [row["stage"] for row in found] == [
         "published",
         "appended",
         "matched",

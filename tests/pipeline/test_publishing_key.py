@@ -1,5 +1,6 @@
 """An ingest shows a publish key, and waits while it is not accepted."""
 
+import os
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -22,10 +23,13 @@ def test_rows_wait_until_the_key_is_accepted(tmp_path: Path) -> None:
             updates = [Published("catalog", "x", "7")]
             publishing = threading.Thread(target=lambda: outcomes.extend(at.publish(updates)))
             publishing.start()
-            await_that(lambda: at._http is not None, 10.0)
+            await_that(lambda: at._http is not None, 60.0)
             assert not outcomes
-            file.write_text(secret)
-            publishing.join(20)
+            # It is read all the time, and an empty key would be the end.
+            beside = tmp_path / "next.key"
+            beside.write_text(secret)
+            os.replace(beside, file)
+            publishing.join(60)
         assert outcomes == [7]
     finally:
         node.end()

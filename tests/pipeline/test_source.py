@@ -265,7 +265,7 @@ def test_a_stream_goes_on_where_its_checkpoint_is(
             .trigger(availableNow=True)
             .start(str(tmp_path / "table"))
         )
-        query.awaitTermination(60)
+        assert query.awaitTermination(180)
         return pairs(registered.read.parquet(str(tmp_path / "table")))
 
     expected = updates(KEYS, range(1, 5))

@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Following:
 
     def __enter__(self) -> Record:
         self._thread.start()
-        await_that(lambda: self._record is not None and len(self._record.latest) == len(KEYS), 30.0)
+        await_that(self._knows_all, WARM_S)
         assert self._record is not None
         self._record.wrong.clear()  # until the first update all is unknown
         return self._record
@@ -90,6 +91,9 @@ class Following:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+
+    def _knows_all(self) -> bool:
+        return self._record is not None and len(self._record.latest) == len(KEYS)
 
     async def _run(self) -> None:
         async with by_library(self._node, KEYS) as self._record:
@@ -107,6 +111,10 @@ def pipeline(node: Node) -> dict[str, Any]:
 def bridge_is_at_work(node: Node) -> bool:
     parts = pipeline(node).get("parts", [])
     return any(part["name"] == "bridge" and part["state"] == "running" for part in parts)
+
+
+def lags(node: Node) -> list[int]:
+    return [part["lag_updates"] for part in pipeline(node).get("parts", [])]
 
 
 def has_caught_up(node: Node) -> bool:
@@ -143,30 +151,25 @@ def worker_of(driver: int) -> int | None:
 
 
 def kill_a_matcher(node: Node) -> None:
-    name = random.choice(["state-0", "state-1"])
-    await_that(lambda: name in known_pids(node), WARM_S, node.said)
-    node.signal(name, signal.SIGKILL)
+    node.signal(random.choice(["state-0", "state-1"]), signal.SIGKILL)
 
 
-def known_pids(node: Node) -> dict[str, int]:
-    try:
-        return node.pids()
-    except httpx.HTTPError:
-        return {}
+def driver_of(node: Node) -> int:
+    """As long as there is none, its pid is 0, and to kill that would be the end of the tests."""
+    return int(await_that(lambda: pipeline(node).get("pid"), WARM_S, node.said))
 
 
 def kill_the_driver(node: Node) -> None:
     """What it last said of itself outlives it for a moment."""
-    driver = int(pipeline(node)["pid"])
+    driver = driver_of(node)
     os.kill(driver, signal.SIGKILL)
     await_that(lambda: pipeline(node).get("pid", driver) != driver, WARM_S, node.said)
 
 
 def kill_a_worker(node: Node) -> None:
-    driver = int(pipeline(node)["pid"])
-    await_that(lambda: worker_of(driver) is not None, WARM_S, node.said)
-    worker = worker_of(driver)
-    if worker is not None:  # workers come and go
+    driver = driver_of(node)
+    worker = await_that(lambda: worker_of(driver), WARM_S, node.said)
+    with suppress(ProcessLookupError):  # workers come and go
         os.kill(worker, signal.SIGKILL)
 
 
@@ -217,7 +220,7 @@ def audited(node: Node) -> dict[str, Any]:
 
 def test_nothing_is_lost_whatever_is_killed(node: Node) -> None:
     kill_rounds(node, ROUNDS or 2)
-    await_that(lambda: [part["lag_updates"] for part in pipeline(node)["parts"]] == [0], 30.0)
+    await_that(lambda: lags(node) == [0], WARM_S, node.said)
 
 
 @pytest.mark.verify
@@ -233,5 +236,5 @@ def test_a_node_is_ready_before_its_pipeline_and_says_how_it_is(node: Node) -> N
     assert found["rss_bytes"] > 100 << 20
     [bridge] = found["parts"]
     assert bridge["last_error"] == ""
-    await_that(lambda: node.read("test/first") == 1, 30.0)
+    await_that(lambda: node.read("test/first") == 1, WARM_S)
     assert "Traceback" not in node.said()
