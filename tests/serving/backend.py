@@ -20,13 +20,16 @@ class Backend:
         self.allows: Callable[[str], bool] = lambda name: True
         self.status = 200
         self.delay_s = 0.0
+        self.answering = threading.Event()
+        """Until it is set, whoever asks is kept waiting."""
+        self.answering.set()
         self.body: bytes | None = None
         """Instead of a proper answer."""
         self.jwks = b'{"keys": []}'
 
     def answer(self, question: Question) -> bytes:
         self.asked.append(question)
-        time.sleep(self.delay_s)
+        self._wait()
         if self.body is not None:
             return self.body
         allowed = [name for name in question["register"] if self.allows(name)]
@@ -34,8 +37,12 @@ class Backend:
 
     def fetch(self) -> bytes:
         self.fetched += 1
-        time.sleep(self.delay_s)
+        self._wait()
         return self.jwks
+
+    def _wait(self) -> None:
+        time.sleep(self.delay_s)
+        self.answering.wait()
 
 
 @contextmanager
@@ -67,6 +74,7 @@ def running_backend() -> Iterator[Backend]:
     try:
         yield backend
     finally:
+        backend.answering.set()
         server.shutdown()
         thread.join()
         server.server_close()

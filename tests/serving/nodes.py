@@ -23,6 +23,15 @@ T = TypeVar("T")
 
 ROSKVA: Final = str(Path(sys.prefix) / "bin/roskva")
 START_S: Final = 60.0
+PATIENCE_S: Final = 60.0
+"""For what comes at once, unless the machine stalls."""
+_ANSWER_S: Final = 30.0
+HTTP: Final = httpx.Client(
+    timeout=_ANSWER_S, verify=False, limits=httpx.Limits(max_keepalive_connections=0)
+)
+"""For single requests, each on a connection of its own."""
+_KEPT: Final = httpx.Limits(keepalive_expiry=1.0)
+"""A node hangs up on who is idle for 5 s: nobody should ask again at that very moment."""
 _MARK: Final = "NODE_UNDER_TEST"
 """In the environment of every process of a node, to find those that are left behind."""
 _ALARMS: Final = ("Traceback (most recent call last)", "Fatal Python error", "never awaited")
@@ -50,11 +59,14 @@ class Node:
         self.command = command
         self._mark = uuid.uuid4().hex
         self._parent: subprocess.Popen[bytes] | None = None
-        self._http = httpx.Client(base_url=self.url, timeout=30.0, verify=False)
+        self._http = self._client()
 
     @property
     def url(self) -> str:
         return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    def _client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=_ANSWER_S, verify=False, limits=_KEPT)
 
     # Its life.
 
@@ -62,7 +74,7 @@ class Node:
         """Until every one of its processes serves. Flags given here are in place of the first."""
         self.flags = flags or self.flags
         self._http.close()  # connections to whoever served here before
-        self._http = httpx.Client(base_url=self.url, timeout=30.0, verify=False)
+        self._http = self._client()
         self.launch()
         self.await_ready()
 
@@ -151,14 +163,16 @@ class Node:
 
     def end(self) -> None:
         """Whatever state it is in; and what must be true of every node at its end."""
+        self._http.close()  # over TLS the node would wait for that
         if self._parent is not None:
             for pid in self.processes():
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
             self.stop()
-        self._http.close()
         left = self.processes()
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         assert not left, f"processes are left behind: {left}"
         said = self.said()
         assert not any(alarm in said for alarm in _ALARMS), said
@@ -192,10 +206,19 @@ class Node:
         )
 
     def resident_bytes(self) -> int:
-        return sum(process["rss_bytes"] for process in self.status()["processes"])
+        return sum(process["rss_bytes"] for process in self._answered())
 
     def counter(self, name: str) -> int:
-        return sum(process["counters"].get(name, 0) for process in self.status()["processes"])
+        return sum(process["counters"].get(name, 0) for process in self._answered())
+
+    def _answered(self) -> list[dict[str, Any]]:
+        """Every process; of one that does not answer for a while the status has only the name."""
+
+        def all_of_them() -> list[dict[str, Any]] | None:
+            told: list[dict[str, Any]] = self.status()["processes"]
+            return None if any("error" in process for process in told) else told
+
+        return await_that(all_of_them, PATIENCE_S, lambda: str(self.status()))
 
     def said(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -11,7 +11,7 @@ from typing import Self
 
 import pytest
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def needs(program: str, package: str) -> pytest.MarkDecorator:

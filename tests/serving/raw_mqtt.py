@@ -4,6 +4,7 @@ import asyncio
 from typing import Self
 
 from tests.channels.mqtt_side import split
+from tests.serving.nodes import PATIENCE_S
 
 
 class RawMqtt:
@@ -21,7 +22,7 @@ class RawMqtt:
         """All that comes until a packet of this type, or until the server hangs up."""
         self._writer.write(b"".join(packets))
         got = b""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 part = await self._reader.read(65536)
                 got += part

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+from tests.serving.nodes import PATIENCE_S
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -41,7 +42,7 @@ async def say(socket: ClientConnection, *messages: dict[str, Any]) -> None:
 
 async def hear(socket: ClientConnection, *fields: str) -> dict[str, Any]:
     """The next message that has one of these."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             message: dict[str, Any] = json.loads(await socket.recv())
             if any(field in message for field in fields):

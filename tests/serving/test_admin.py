@@ -4,17 +4,16 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from benchmarks.ports import free_port
-from tests.serving.nodes import ROSKVA, Node, await_that
+from tests.serving.nodes import HTTP, PATIENCE_S, ROSKVA, Node, await_that
 
 KEY = "correct horse battery staple"
 
 
 def status(url: str, key: str | None = None, scheme: str = "Bearer") -> int:
     headers = {} if key is None else {"Authorization": f"{scheme} {key}"}
-    return httpx.get(f"{url}/v1/status", headers=headers).status_code
+    return HTTP.get(f"{url}/v1/status", headers=headers).status_code
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ class Guarded(Node):
 
     def status(self) -> dict[str, object]:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        answer = httpx.get(f"{self.admin or self.url}/v1/status", headers=headers)
+        answer = HTTP.get(f"{self.admin or self.url}/v1/status", headers=headers)
         found: dict[str, object] = answer.raise_for_status().json()
         return found
 
@@ -56,7 +55,7 @@ def test_with_a_key_it_is_needed_and_nothing_else_will_do(
     guarded.start()
     assert status(guarded.url, KEY) == 200
     for wrong in (None, KEY[:-1], f"{KEY}x", KEY.upper(), "ä"):
-        answer = httpx.get(
+        answer = HTTP.get(
             f"{guarded.url}/v1/status",
             headers=[] if wrong is None else [(b"Authorization", f"Bearer {wrong}".encode())],
         )
@@ -64,7 +63,7 @@ def test_with_a_key_it_is_needed_and_nothing_else_will_do(
         assert answer.json()["error"]["code"] == "unauthorised"
     assert status(guarded.url, KEY, "Basic") == 403
     for path in ("/healthz", "/readyz"):
-        assert httpx.get(f"{guarded.url}{path}").is_success
+        assert HTTP.get(f"{guarded.url}{path}").is_success
     assert KEY not in guarded.said()
 
     def command(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -82,7 +81,7 @@ def test_with_a_key_it_is_needed_and_nothing_else_will_do(
     secret.write_text("another secret, long enough")
     guarded.key = "another secret, long enough"
     guarded.reload()
-    await_that(lambda: status(guarded.url, guarded.key) == 200, 10.0)
+    await_that(lambda: status(guarded.url, guarded.key) == 200, PATIENCE_S)
     assert status(guarded.url, KEY) == 403
 
 
@@ -94,11 +93,11 @@ def test_the_admin_port_has_the_status_and_nothing_of_clients(
     guarded.admin = f"http://127.0.0.1:{port}"
     guarded.start("--config", str(settings), "--registrars", "1", "--behind-proxy", "127.0.0.1")
     assert status(guarded.admin) == 200
-    assert httpx.get(f"{guarded.admin}/readyz").is_success
+    assert HTTP.get(f"{guarded.admin}/readyz").is_success
     for path in ("/v1/objects/test/x", "/v1/events?object=test/x", "/v1/ws"):
-        assert httpx.get(f"{guarded.admin}{path}").status_code == 404
+        assert HTTP.get(f"{guarded.admin}{path}").status_code == 404
     body = {"app": "test", "name": "x", "version": 1}
-    assert httpx.post(f"{guarded.admin}/v1/publish", json=body).status_code == 404
+    assert HTTP.post(f"{guarded.admin}/v1/publish", json=body).status_code == 404
     # Behind a proxy everybody seems to be on this machine.
     assert status(guarded.url) == 403
 

@@ -6,18 +6,16 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import httpx
 import pytest
 from tests.loops import in_loop
 from tests.serving.drivers.websocket import JsonDriver, MsgpackDriver, WebSocketDriver
 from tests.serving.everybody import everybody
-from tests.serving.nodes import Node
+from tests.serving.nodes import HTTP, PATIENCE_S, Node
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 Fresh = Callable[[], str]
-PATIENCE_S = 10.0
 CONNECT_3 = b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x3c\x00\x02me"
 CONNECT_5 = b"\x10\x0f\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x02me"
 
@@ -133,7 +131,7 @@ async def test_a_wrong_path_or_subprotocol_is_refused_in_the_handshake(
 
 
 def test_the_websocket_path_without_an_upgrade_is_an_ordinary_error(shared: Node) -> None:
-    assert httpx.get(f"{shared.url}/v1/ws").status_code in (400, 404, 426)
+    assert HTTP.get(f"{shared.url}/v1/ws").status_code in (400, 404, 426)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +153,7 @@ def test_garbage_on_the_http_port_ends_that_connection(shared: Node, said: bytes
         conn.sendall(said)
         answer = _until_closed(conn)
     assert not answer or answer.startswith(b"HTTP/1.1 4")
-    assert httpx.get(f"{shared.url}/healthz").is_success
+    assert HTTP.get(f"{shared.url}/healthz").is_success
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from tests.loops import in_loop
 from tests.serving.drivers import CHANNELS
 from tests.serving.nodes import Node, versions_of
+from tests.serving.test_explain import until
 
 every_channel = pytest.mark.parametrize("channel", CHANNELS)
 Fresh = Callable[[], str]
@@ -82,6 +83,7 @@ async def test_c60_the_source_is_not_told_of_its_own_change(
         for client in (author, other):
             await client.register(key)
             assert await client.took() == (key, 1)
+        await until(shared, f"clients/{name}", "Fresh")  # who has not acked is told
         shared.publish(key, 2, source=name)
         assert await other.took() == (key, 2)
         shared.publish(key, 3)

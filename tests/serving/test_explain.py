@@ -18,7 +18,7 @@ from jwt.algorithms import OKPAlgorithm
 from tests.loops import in_loop
 from tests.serving.drivers.mqtt import Mqtt5Driver
 from tests.serving.drivers.websocket import JsonDriver, Message, MsgpackDriver
-from tests.serving.nodes import ROSKVA, Node, await_that
+from tests.serving.nodes import HTTP, PATIENCE_S, ROSKVA, Node, await_that
 from tests.serving.slow_readers import SlowWebSocket
 
 from roskva.model import shard_of
@@ -44,20 +44,24 @@ def explain(node: Node, *words: str, ends_with: int = 0, key: str = "") -> dict[
 
 def ask(node: Node, path: str, key: str = "") -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    answer = httpx.get(f"{node.url}/v1/admin/{path}", headers=headers, timeout=10.0)
+    answer = HTTP.get(f"{node.url}/v1/admin/{path}", headers=headers)
     found: dict[str, Any] = answer.raise_for_status().json()
     return found
 
 
 async def until(node: Node, path: str, words: str, key: str = "") -> dict[str, Any]:
     """The answer, when its sentence has these words."""
-    await asyncio.to_thread(
+
+    def found() -> dict[str, Any] | None:
+        answer = ask(node, path, key)
+        return answer if words in answer["sentence"] else None
+
+    return await asyncio.to_thread(
         await_that,
-        lambda: words in ask(node, path, key)["sentence"],
-        20.0,
+        found,
+        PATIENCE_S,
         lambda: f"{words!r} is not in {ask(node, path, key)['sentence']!r}",
     )
-    return ask(node, path, key)
 
 
 @in_loop
@@ -235,8 +239,7 @@ async def test_matcher_down(start_node: StartNode) -> None:
         assert said["registrations"][0]["state"] == "blind"
         about = explain(node, "object", key, ends_with=1)
         assert "state-1, which keeps shard 1, does not answer" in about["sentence"]
-        now = ask(node, "now")
-        assert now["sentence"].startswith("state-1 does not answer: shard 1 takes no updates")
+        await until(node, "now", "state-1 does not answer: shard 1 takes no updates")
         os.kill(stopped, signal.SIGCONT)
         await until(node, f"clients/{client}", "Fresh")
         await until(node, "now", "Everything works")
@@ -247,7 +250,7 @@ class Keyed(Node):
 
     def status(self) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {KEY}"}
-        answer = httpx.get(f"{self.url}/v1/status", headers=headers)
+        answer = HTTP.get(f"{self.url}/v1/status", headers=headers)
         found: dict[str, Any] = answer.raise_for_status().json()
         return found
 
@@ -301,7 +304,7 @@ async def test_unauthorised(keyed: tuple[Keyed, str]) -> None:
 
 
 def test_the_admin_api_is_in_the_schema(shared: Node) -> None:
-    paths = httpx.get(f"{shared.url}/schema/openapi.json").json()["paths"]
+    paths = HTTP.get(f"{shared.url}/schema/openapi.json").json()["paths"]
     assert {
         "/v1/admin/now",
         "/v1/admin/objects/{app}/{name}",

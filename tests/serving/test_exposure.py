@@ -4,10 +4,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from tests.serving import certificates
-from tests.serving.nodes import ROSKVA, Node, await_that
+from tests.serving.nodes import HTTP, ROSKVA, Node, await_that
 
 from roskva.config import AdminConfig, Config, NodeConfig, TlsConfig, exposed
 from roskva.config.exposure import is_loopback
@@ -89,7 +88,7 @@ def test_a_reload_cannot_open_what_was_closed(tmp_path: Path, flags: tuple[str, 
     update = {"app": "test", "name": "x", "version": 1}
 
     def publish() -> int:
-        return httpx.post(f"{node.url}/v1/publish", json=update, verify=False).status_code
+        return HTTP.post(f"{node.url}/v1/publish", json=update).status_code
 
     try:
         node.start()
@@ -110,6 +109,6 @@ def test_a_reload_cannot_open_what_was_closed(tmp_path: Path, flags: tuple[str, 
 class Closed(Node):
     def status(self) -> dict[str, Any]:
         bearer = {"Authorization": f"Bearer {'k' * 16}"}
-        answer = httpx.get(f"{self.url}/v1/status", headers=bearer, verify=False)
+        answer = HTTP.get(f"{self.url}/v1/status", headers=bearer)
         found: dict[str, Any] = answer.raise_for_status().json()
         return found

@@ -9,13 +9,13 @@ import httpx
 import pytest
 from tests.loops import in_loop
 from tests.serving.drivers.sse import SseDriver
-from tests.serving.nodes import Node
+from tests.serving.nodes import HTTP, Node
 
 Fresh = Callable[[], str]
 
 
 def post(node: Node, path: str, body: Any) -> httpx.Response:
-    return httpx.post(f"{node.url}{path}", json=body)
+    return HTTP.post(f"{node.url}{path}", json=body)
 
 
 def update(key: str, version: object = None, **more: object) -> dict[str, object]:
@@ -29,7 +29,7 @@ def test_versions_are_numbers_or_digits_and_come_back_as_digits(shared: Node, fr
     assert (answer.status_code, answer.json()) == (200, {"results": [{"version": f"{2**63 - 2}"}]})
     answer = post(shared, "/v1/publish", [update(key, f"{2**63 - 1}")])
     assert answer.json() == {"results": [{"version": f"{2**63 - 1}"}]}
-    found = httpx.get(f"{shared.url}/v1/objects/{key}").json()
+    found = HTTP.get(f"{shared.url}/v1/objects/{key}").json()
     assert found["version"] == f"{2**63 - 1}"
     assert int(found["epoch"]) > 0
     assert "payload" not in found
@@ -79,7 +79,7 @@ def test_a_body_that_is_wrong_as_a_whole_is_refused_with_a_reason(
     shared: Node, body: bytes, status: int, code: str
 ) -> None:
     headers = {"Content-Type": "application/json"}
-    answer = httpx.post(f"{shared.url}/v1/publish", content=body, headers=headers)
+    answer = HTTP.post(f"{shared.url}/v1/publish", content=body, headers=headers)
     assert answer.status_code == status
     error = answer.json()["error"]
     assert (error["code"], error["retriable"]) == (code, False)
@@ -114,7 +114,7 @@ def test_when_all_fail_the_status_says_so(shared: Node, fresh: Fresh) -> None:
 def test_what_is_not_there_or_not_well_asked_is_an_error_in_our_words(
     shared: Node, method: str, path: str, status: int
 ) -> None:
-    answer = httpx.request(method, f"{shared.url}{path}")
+    answer = HTTP.request(method, f"{shared.url}{path}")
     assert answer.status_code == status
     assert answer.json()["error"].keys() == {"code", "text", "retriable"}
 
@@ -122,7 +122,7 @@ def test_what_is_not_there_or_not_well_asked_is_an_error_in_our_words(
 def test_names_may_hold_slashes_and_any_letters(shared: Node) -> None:
     key = "test/region-1/küche/温度 2"
     shared.publish(key, 5, text="21,5 °C")
-    found = httpx.get(f"{shared.url}/v1/objects/{key}").json()
+    found = HTTP.get(f"{shared.url}/v1/objects/{key}").json()
     assert found["name"] == "region-1/küche/温度 2"
     assert (found["version"], found["payload"]) == ("5", "MjEsNSDCsEM=")
 
@@ -139,13 +139,13 @@ def test_reset_forgets_the_version(shared: Node, fresh: Fresh) -> None:
 
 
 def test_it_describes_itself(shared: Node) -> None:
-    schema = httpx.get(f"{shared.url}/schema")
+    schema = HTTP.get(f"{shared.url}/schema")
     assert schema.status_code == 200
     paths = schema.json()["paths"]
     assert {"/v1/publish", "/v1/reset", "/v1/status"} <= set(paths)
     assert any(path.startswith("/v1/objects/") for path in paths)
-    assert httpx.get(f"{shared.url}/healthz").text == "ok\n"
-    assert httpx.get(f"{shared.url}/readyz").text == "ready\n"
+    assert HTTP.get(f"{shared.url}/healthz").text == "ok\n"
+    assert HTTP.get(f"{shared.url}/readyz").text == "ready\n"
 
 
 @in_loop
@@ -167,7 +167,7 @@ async def test_c86_last_event_id_brings_what_changed_since(shared: Node, fresh: 
 
     # Written by hand, without the hashes of epochs.
     url, headers = f"{shared.url}/v1/events", {"Last-Event-ID": "41.7.?"}
-    with httpx.stream("GET", url, params={"object": keys}, headers=headers) as answer:
+    with HTTP.stream("GET", url, params={"object": keys}, headers=headers) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert answer.headers["cache-control"] == "no-store"
         events = list(islice(_data(answer), 2))
@@ -188,6 +188,6 @@ def test_an_event_id_that_is_none_of_ours_is_as_good_as_none(
     key = fresh()
     shared.publish(key, 6)
     url, headers = f"{shared.url}/v1/events", {"Last-Event-ID": id}
-    with httpx.stream("GET", url, params={"object": key}, headers=headers) as answer:
+    with HTTP.stream("GET", url, params={"object": key}, headers=headers) as answer:
         told = next(_data(answer))
     assert (told["object"], told["version"]) == (key, "6")

@@ -8,11 +8,10 @@ import stat
 import subprocess
 from pathlib import Path
 
-import httpx
 from tests.loops import in_loop
 from tests.serving.conftest import StartNode
 from tests.serving.everybody import everybody
-from tests.serving.nodes import ROSKVA, Node, await_that
+from tests.serving.nodes import HTTP, ROSKVA, Node, await_that
 
 NAME, PAYLOAD, SECRET = "kept-to-ourselves", "the-payload-of-it", "correct-horse-battery"
 
@@ -48,9 +47,9 @@ def _trouble(node: Node, key: str) -> None:
     """Whatever a node might be tempted to write down."""
     bearer = {"Authorization": f"Bearer {SECRET}"}
     for path in (f"/v1/objects/{key}", f"/v1/objects/{key}%23", "/v1/status", f"/{NAME}"):
-        httpx.get(f"{node.url}{path}", headers=bearer)
+        HTTP.get(f"{node.url}{path}", headers=bearer)
     for body in ("{", f'{{"app": "test", "name": "{NAME}#", "version": 1}}'):
-        httpx.post(f"{node.url}/v1/publish", content=body, headers=bearer)
+        HTTP.post(f"{node.url}/v1/publish", content=body, headers=bearer)
     node.publish(key, 3, text=PAYLOAD)
     node.reset(key)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from tests.channels import mqtt_side
-from tests.loops import run_within
+from tests.loops import PATIENCE_S, run_within
 from tests.serving.keyed import ADMIN_KEY, HOUR, Issuer, KeyedNode, publish_key, tampered
 from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, register, say
@@ -387,7 +387,7 @@ def test_it_is_refused_and_nothing_has_changed(
     async def attempt() -> None:
         answers.append(await ATTEMPTS[channel][operation](world, kind))
 
-    run_within(20, attempt())
+    run_within(PATIENCE_S, attempt())
     assert answers[0][0] == "refused", answers
     assert world.node.feed() == before
     read = world.node.ask("GET", f"/v1/objects/{OBJECT}", world.good).json()
@@ -408,7 +408,7 @@ def test_what_is_wrong_with_a_credential_is_not_told(
         for kind in sorted(kinds):
             said.add(await ATTEMPTS[channel][operation](world, kind))
 
-    run_within(60, attempts())
+    run_within(PATIENCE_S, attempts())
     assert len(said) == 1, said
 
 
@@ -425,7 +425,7 @@ def test_a_good_credential_does_it(world: World, channel: str, operation: str) -
     async def attempt() -> None:
         assert await ATTEMPTS[channel][operation](world, "good") == ("granted",)
 
-    run_within(20, attempt())
+    run_within(PATIENCE_S, attempt())
 
 
 def test_nothing_of_a_credential_is_in_the_log(world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.serving.nodes import Node
+from tests.serving.nodes import HTTP, Node
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
@@ -43,7 +43,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 class _Proxied(Node):
     def status(self) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {'k' * 16}"}
-        found: dict[str, Any] = httpx.get(f"{self.url}/v1/status", headers=headers).json()
+        found: dict[str, Any] = HTTP.get(f"{self.url}/v1/status", headers=headers).json()
         return found
 
 
@@ -62,7 +62,7 @@ def websocket(node: Node, origin: str | None, **headers: str) -> int:
 
 def get(node: Node, origin: str | None, **headers: str) -> httpx.Response:
     given = headers if origin is None else {"Origin": origin, **headers}
-    return httpx.get(f"{node.url}/healthz", headers=given)
+    return HTTP.get(f"{node.url}/healthz", headers=given)
 
 
 def test_pages_of_other_origins_are_refused(shared: Node, proxied: Node) -> None:
@@ -74,7 +74,7 @@ def test_pages_of_other_origins_are_refused(shared: Node, proxied: Node) -> None
             assert "allowed_origins" in answer.json()["error"]["text"]
             assert "access-control-allow-origin" not in answer.headers
             body = '{"app":"test","name":"forged","version":1}'
-            forged = httpx.post(
+            forged = HTTP.post(
                 f"{node.url}/v1/publish",
                 content=body,
                 headers={"Origin": origin, "Content-Type": "text/plain"},
@@ -109,7 +109,7 @@ def test_pages_that_are_named_get_what_browsers_ask_for(proxied: Node) -> None:
     answer = get(proxied, FRIEND)
     assert answer.headers["access-control-allow-origin"] == FRIEND
     assert answer.headers["vary"] == "Origin"
-    preflight = httpx.options(
+    preflight = HTTP.options(
         f"{proxied.url}/v1/publish",
         headers={
             "Origin": FRIEND,
@@ -120,7 +120,7 @@ def test_pages_that_are_named_get_what_browsers_ask_for(proxied: Node) -> None:
     assert preflight.status_code == 204
     assert "POST" in preflight.headers["access-control-allow-methods"]
     assert "authorization" in preflight.headers["access-control-allow-headers"]
-    published = httpx.post(
+    published = HTTP.post(
         f"{proxied.url}/v1/publish",
         json={"app": "test", "name": "x", "version": 1},
         headers={"Origin": FRIEND},
@@ -191,7 +191,7 @@ def test_an_app_sees_the_client_in_front_of_the_proxy(proxies: list[str], client
         port = HttpPort(app, None, Entrance(peers, Addresses(peers, 1000), 5.0, 5.0), {})
         serving = threading.Thread(target=lambda: asyncio.run(port.serve([listener])))
         serving.start()
-        httpx.get(
+        HTTP.get(
             f"http://127.0.0.1:{listener.getsockname()[1]}/",
             headers={"X-Forwarded-For": "6.6.6.6, 1.2.3.4", "X-Forwarded-Proto": "https"},
         )

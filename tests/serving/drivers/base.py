@@ -9,9 +9,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
 
-from tests.serving.nodes import Node
-
-PATIENCE_S = 10.0
+from tests.serving.nodes import PATIENCE_S, Node
 
 
 class Told(NamedTuple):

@@ -10,8 +10,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
-from tests.serving.drivers.base import PATIENCE_S, Driver, Told
-from tests.serving.nodes import Node
+from tests.serving.drivers.base import Driver, Told
+from tests.serving.nodes import PATIENCE_S, Node
 
 WEEK_S = 7 * 24 * 3600
 
