@@ -194,7 +194,11 @@ def test_keys_and_tls_let_the_prober_in_and_nowhere_else(tmp_path: Path) -> None
     try:
         node.start()
         await_that(lambda: node.status()["probe"]["rounds"] >= 2, SETTLED_S, node.said)
-        await_that(lambda: node.status()["probe"]["sentence"] == WELL, SETTLED_S, node.said)
+        await_that(
+            lambda: node.status()["probe"]["sentence"] == WELL,
+            SETTLED_S,
+            lambda: f"{node.status()['probe']}\n{node.said()}",
+        )
         ca = ("--ca", str(certs / "ca.crt"))
         key = f"file:{tmp_path / 'probe.key'}"
 
