@@ -34,7 +34,8 @@ class LibraryDriver(Driver):
         self._reading = asyncio.create_task(self._read(self.client))
         for key in self.keys:
             await self.client.register(key.partition("/")[2])
-        while not self.client.connected:
+        # Its identity is written by a thread, and a twin needs it.
+        while not (self.client.connected and (self.directory / "identity").exists()):
             await self._step()
 
     async def disconnect(self) -> None:
@@ -57,7 +58,7 @@ class LibraryDriver(Driver):
 
     async def _step(self) -> None:
         self._stepped.clear()
-        with suppress(TimeoutError):  # being connected is no event
+        with suppress(TimeoutError):  # being connected and on disk are no events
             await asyncio.wait_for(self._stepped.wait(), 0.02)
 
     async def ack(self, told: Told) -> None:

@@ -29,8 +29,9 @@ class WebSocketDriver(Driver):
         self.number = 0
         self.statuses: dict[str, int] = {}
         """The number of the message that each object's last status answers."""
-        self.acked: set[tuple[str, int | None, int]] = set()
-        """In this session: what is told again crossed its ack on the way."""
+        self.known: set[tuple[str, int | None, int]] = set()
+        """In this session: what is told again crossed its ack on the way, or the node has compared
+        anew what is not acked, after a stall."""
         self.heard: list[Message] = []
         """Everything the server said on this connection, as it came."""
         self.socket: ClientConnection | None = None
@@ -49,7 +50,7 @@ class WebSocketDriver(Driver):
     # The conversation.
 
     async def _connect(self) -> None:
-        self.heard, self.acked, self.number, self.session = [], set(), 0, None
+        self.heard, self.known, self.number, self.session = [], set(), 0, None
         self._heard = asyncio.Event()
         self.socket = await connect(
             f"ws://127.0.0.1:{self.node.port}/v1/ws",
@@ -77,14 +78,13 @@ class WebSocketDriver(Driver):
             await self._reading
 
     async def _register(self, keys: list[str], version: int | None) -> None:
-        self.acked = {acked for acked in self.acked if acked[0] not in keys}
+        self.known = {known for known in self.known if known[0] not in keys}
         await self.say(operations=[[key, True, version] for key in keys])
         number = self.number
         while any(self.statuses.get(key, 0) < number for key in keys):
             await self.hear()
 
     async def ack(self, told: Told) -> None:
-        self.acked.add((told.object, told.version, told.receipt))
         await self.say(acks=[[told.object, told.version, told.receipt]])
 
     async def say(self, **parts: Any) -> None:
@@ -118,9 +118,10 @@ class WebSocketDriver(Driver):
             self.session = int(message["session"])
         for object, version, epoch, payload, *_ in message.get("notifications", []):
             content = None if payload is None else self.binary(payload)
-            known = None if version is None else int(version)
-            if (object, known, int(epoch)) not in self.acked:
-                self.inbox.put_nowait(Told(object, known, content, int(epoch)))
+            told = Told(object, None if version is None else int(version), content, int(epoch))
+            if (told.object, told.version, told.receipt) not in self.known:
+                self.known.add((told.object, told.version, told.receipt))
+                self.inbox.put_nowait(told)
         for object, _, number, *_ in message.get("statuses", []):
             self.statuses[object] = int(number)
 
