@@ -102,7 +102,13 @@ class DropClient(msgspec.Struct, frozen=True):
     client: bytes
 
 
-Write = PutObject | PutShard | PutClient | PutRegistered | DropRegistered | DropClient
+class PutAssigned(msgspec.Struct, frozen=True):
+    """Versions that the shard assigns stay below `limit` until it is raised."""
+
+    limit: int
+
+
+Write = PutObject | PutShard | PutAssigned | PutClient | PutRegistered | DropRegistered | DropClient
 
 
 class Persist(msgspec.Struct, frozen=True):

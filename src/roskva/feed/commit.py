@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, NamedTuple
 
 from roskva.answer import Answered, answer_of
 from roskva.errors import Overloaded, RoskvaError, Unavailable
@@ -47,26 +47,20 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
-class _Publish:
-    __slots__ = ("answered", "feed", "first", "updates")
-
-    def __init__(
-        self, feed: "GroupCommit", updates: Sequence[Update], answered: Answered[int]
-    ) -> None:
-        self.feed = feed
-        self.updates = updates
-        self.answered = answered
-        self.first = 0
+class _Waiting(NamedTuple):
+    feed: "GroupCommit"
+    request: int
+    updates: Sequence[Update]
 
 
 class _Group:
     """Those who wait for the same sync of a feed. After a step that fails there is no other."""
 
-    __slots__ = ("feed", "outcome", "publishes")
+    __slots__ = ("feed", "outcome", "waiting")
 
     def __init__(self, feed: "GroupCommit") -> None:
         self.feed = feed
-        self.publishes: list[_Publish] = []
+        self.waiting: list[_Waiting] = []
         self.outcome: Committed | RoskvaError | None = None
 
     def attempt(self, step: Callable[..., None], *arguments: object) -> None:
@@ -78,8 +72,8 @@ class _Group:
 
     def write(self, now_us: int) -> None:
         log = self.feed.log
-        for publish in self.publishes:
-            publish.first = log.append(publish.updates)
+        for one in self.waiting:
+            log.append(one.updates)
         log.write(now_us)
 
     def sync(self) -> None:
@@ -90,23 +84,18 @@ class _Group:
 
 
 _Round = dict["GroupCommit", _Group]
+Answer = Callable[[Committed | RoskvaError, list[int]], None]
 _Call = Callable[[], None]
 
 
 class GroupCommit:
     """The asynchronous side of a Log, which it owns from now on.
 
-    `on_commit` is called on the event loop, once per group and in the order of the offsets, before
-    the publishers of the group are answered.
+    `answer` is called on the event loop, once per group and in the order of the offsets: with what
+    became of it, and with its requests in the order of their updates. Not from within `append`.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        committer: "Committer",
-        *,
-        on_commit: Callable[[Committed], None] = lambda committed: None,
-    ) -> None:
+    def __init__(self, log: Log, committer: "Committer", answer: Answer) -> None:
         self.log = log
         self.last_group = 0
         self.tidy_at = 0.0
@@ -114,25 +103,28 @@ class GroupCommit:
         self.times = Times()
         """Of appending a group, until it is durable."""
         self._committer = committer
-        self._on_commit = on_commit
+        self._answer = answer
         self._waiting_rows = 0
         self._closed: asyncio.Future[None] | None = None
         committer.enter(self)
 
-    def publish(self, updates: Sequence[Update], answered: Answered[int]) -> None:
-        """The answer is the offset of the first of them, once they are durable."""
+    def append(self, request: int, updates: Sequence[Update]) -> None:
         if self._closed is not None:
-            answered(Unavailable("the feed is closed"))
+            self._refuse(request, Unavailable("the feed is closed"))
         elif self._waiting_rows + len(updates) > MAX_GROUP_ROWS:
-            answered(Overloaded("too many updates wait for the disk"))
+            self._refuse(request, Overloaded("too many updates wait for the disk"))
         else:
             self._waiting_rows += len(updates)
-            self._committer.put(_Publish(self, updates, answered))
+            self._committer.put(_Waiting(self, request, updates))
 
-    async def set_marker(self, name: str, marker: Marker) -> None:
+    def _refuse(self, request: int, why: RoskvaError) -> None:
+        asyncio.get_running_loop().call_soon(self._answer, why, [request])
+
+    def set_marker(self, name: str, marker: Marker, answered: Answered[None]) -> None:
         if self._closed is not None:
-            raise Unavailable("the feed is closed")
-        await answer_of(partial(self._committer.call, lambda: self.log.set_marker(name, marker)))
+            answered(Unavailable("the feed is closed"))
+        else:
+            self._committer.call(lambda: self.log.set_marker(name, marker), answered)
 
     async def close(self) -> None:
         """Commits what was published before, then closes the log."""
@@ -142,17 +134,9 @@ class GroupCommit:
         self._committer.join()
 
     def answer(self, group: _Group) -> None:
-        outcome = group.outcome
-        self._waiting_rows -= sum(len(publish.updates) for publish in group.publishes)
-        try:
-            if isinstance(outcome, Committed):
-                self._on_commit(outcome)
-        finally:
-            for publish in group.publishes:
-                try:
-                    publish.answered(outcome if isinstance(outcome, RoskvaError) else publish.first)
-                except Exception:  # the others are still to be answered
-                    _log.exception("a publisher cannot be answered")
+        assert group.outcome is not None
+        self._waiting_rows -= sum(len(one.updates) for one in group.waiting)
+        self._answer(group.outcome, [one.request for one in group.waiting])
 
 
 class Committer:
@@ -170,7 +154,7 @@ class Committer:
         self._tidy_every_s = tidy_every_s
         self._clock_us = clock_us
         self._handover = handover or Handover()
-        self._work: SimpleQueue[_Publish | _Call | None] = SimpleQueue()
+        self._work: SimpleQueue[_Waiting | _Call | None] = SimpleQueue()
         self._syncs: SimpleQueue[_Group | None] = SimpleQueue()
         self._synced: SimpleQueue[None] = SimpleQueue()
         self._helpers: list[threading.Thread] = []
@@ -188,8 +172,8 @@ class Committer:
         self._entered += 1
         self._work.put(lambda: self._add(feed))
 
-    def put(self, publish: _Publish) -> None:
-        self._work.put(publish)
+    def put(self, waiting: _Waiting) -> None:
+        self._work.put(waiting)
 
     def call(self, function: _Call, answered: Answered[None]) -> None:
         """On the thread, after what was put before."""
@@ -213,7 +197,7 @@ class Committer:
         while True:
             waiting, then = self._next_round()
             for feed in self._feeds:
-                feed.last_group = len(waiting[feed].publishes) if feed in waiting else 0
+                feed.last_group = len(waiting[feed].waiting) if feed in waiting else 0
             if waiting:
                 self._commit(waiting)
             if then is None:
@@ -242,12 +226,12 @@ class Committer:
                 if not wait_s:
                     return waiting, _nothing
                 continue
-            if not isinstance(work, _Publish):
+            if not isinstance(work, _Waiting):
                 return waiting, work
             group = waiting.get(work.feed)
             if group is None:
                 group = waiting[work.feed] = _Group(work.feed)
-            group.publishes.append(work)
+            group.waiting.append(work)
             wait_s = 0.0
 
     def _commit(self, waiting: _Round) -> None:
@@ -311,7 +295,7 @@ class Committer:
 
 def _incomplete(waiting: _Round) -> bool:
     """Whether somebody is missing who was there the last time."""
-    return any(feed.last_group > max(1, len(group.publishes)) for feed, group in waiting.items())
+    return any(feed.last_group > max(1, len(group.waiting)) for feed, group in waiting.items())
 
 
 def _tidy_at(feed: GroupCommit) -> float:

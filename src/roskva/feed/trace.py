@@ -46,8 +46,8 @@ class Trace:
         self._acked: dict[tuple[Key, int], None] = {}
         """Those that somebody has acked."""
         self.since_published = {stage: Times() for stage in STAGES[1:]}
-        self.chosen: dict[Key, int] | None = None
-        """While updates just committed are handed on: which of them are wanted."""
+        self._followed: dict[Key, int] = {}
+        """The latest version of each that was wanted lately."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         retention = Retention(max_bytes=_MAX_BYTES)
         self._log = Log.open(
@@ -59,10 +59,17 @@ class Trace:
         )
 
     def wants(self, key: Key, version: int) -> bool:
-        if self.chosen is not None:
-            return self.chosen.get(key) == version
+        """Whether it is one of the sample."""
         hash = zlib.crc32(key.encode(), version & 0xFFFFFFFF)
         return hash % self._one_in == 0 or is_probe(key)
+
+    def follow(self, key: Key, version: int) -> None:
+        """To be noted where it goes from here."""
+        self._followed[key] = version
+        _bound(self._followed)
+
+    def follows(self, key: Key, version: int) -> bool:
+        return self._followed.get(key) == version
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
         """Of an update that is wanted."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from roskva.core.coalesce import coalesce
-from roskva.core.effects import Apply, Handle
 from roskva.errors import RoskvaError
 from roskva.feed.base import START, Batch, Idle, Marker
 from roskva.feed.reader import LogReader
-from roskva.model import Key, Update, reset_mark, shard_of
+from roskva.model import Key, Update, reset_mark
+from roskva.wire.links import FromShard, NotPublished, Offer, Publish, Taken
 
 if TYPE_CHECKING:
     from roskva.simulation.clients import ClientNode
@@ -141,22 +142,32 @@ class Publisher:
 
         attempt()
 
-    def _send(self, update: Update, acknowledged: object) -> None:
+    def _send(self, update: Update, acknowledged: Callable[[], None]) -> None:
+        """Through some registrar, or straight to the shard."""
         world = self.world
-        shard = world.shards[shard_of(self.key, world.swarm.shards)]
-        if world.net.lossy and world.dice.random() < 0.3 * world.net.lossy:
+        if self._is_lost():
             return
         delay = world.net.delay
 
-        def answer() -> None:
-            if not (world.net.lossy and world.dice.random() < 0.3 * world.net.lossy):
-                world.clock.after(delay(), acknowledged)  # type: ignore[arg-type]
+        def answer(outcome: object) -> None:
+            if isinstance(outcome, RoskvaError | NotPublished):
+                world.seen("publisher told to try again")
+            elif not self._is_lost():
+                world.clock.after(delay(), acknowledged)
 
-        shard_life = shard.life
-        if shard.alive:
-            shard.later(delay(), lambda: shard.publish(update, answer))
-        elif shard_life:
+        registrar = world.pick_registrar() if world.dice.random() < 0.5 else None
+        shard = world.shard_of(self.key)
+        if registrar is not None:
+            registrar.later(delay(), lambda: registrar.publish(update, answer))
+        elif shard.alive:
+            message = Publish(1, [update])
+            shard.later(delay(), lambda: shard.ask(message, answer))
+        elif shard.life:
             world.seen("publisher met a dead shard")
+
+    def _is_lost(self) -> bool:
+        world = self.world
+        return bool(world.net.lossy) and world.dice.random() < 0.3 * world.net.lossy
 
 
 class Bridge:
@@ -221,14 +232,17 @@ class Bridge:
         if not shard.alive:
             self.world.seen("bridge met a dead shard")
             return
-        request = (shard.index, first)
-        batch = Apply(lineage, first, last, coalesce(rows), request)
-        shard.later(self.world.net.delay() + late, lambda: shard.step_matcher(batch))
+        offer = Offer(1, shard.index, lineage, first, last, coalesce(rows))
 
-    def answered(self, shard: ShardNode, request: Handle, lineage: int, offset: int) -> None:
-        assert isinstance(request, tuple)
+        def answered(message: FromShard) -> None:
+            assert isinstance(message, Taken)
+            self._answered(shard, first, message.lineage, message.offset)
+
+        delay = self.world.net.delay() + late
+        shard.later(delay, lambda: shard.ask(offer, answered))
+
+    def _answered(self, shard: ShardNode, first: int, lineage: int, offset: int) -> None:
         self.world.check_answer(shard, lineage, offset)
-        first = request[1]
         if offset < first - 1 and self._reader(shard).lineage == lineage:
             self.world.seen("bridge closed a gap")
             self._deliver(shard, offset, advance=False)

@@ -1,5 +1,5 @@
-"""A state process in the simulation: the real matcher, rows and feed over a store and a disk that
-break as told."""
+"""A state process in the simulation: the real host and feed over a store and a disk that break as
+told."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from roskva.core.effects import (
-    Applied,
     Apply,
     ClientRow,
     DropLink,
-    Effect,
     Event,
     Failed,
     FeedEnd,
@@ -37,14 +35,16 @@ from roskva.core.rows import Rows
 from roskva.errors import StorageUnavailable
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
-from roskva.model import Key, Update, shard_epoch
+from roskva.host.effects import Append, Appended, NotAppended, SetMarker
+from roskva.host.shard import HostEffect, HostEvent, ShardHost
+from roskva.model import Key, shard_epoch
 from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk
 from roskva.simulation.network import Link
 from roskva.simulation.node import Node
 from roskva.simulation.oracle import Violation
 from roskva.store import rows as layout
 from roskva.store.memory import MemoryStore, Snapshot
-from roskva.wire.links import CloseSession, OpenSession, ToShard, WriteRow, WriteRows
+from roskva.wire.links import FromShard, ToShard
 
 if TYPE_CHECKING:
     from roskva.simulation.world import World
@@ -52,10 +52,11 @@ if TYPE_CHECKING:
 FEED = "feed"
 _REOPEN = 1.0
 _SNAPSHOT_EVERY = 15.0
-_ROW_MESSAGES = (OpenSession, WriteRow, WriteRows, CloseSession)
 
 
 class ShardNode(Node):
+    host: ShardHost
+
     def __init__(self, world: World, index: int) -> None:
         super().__init__(world, f"shard-{index}")
         self.index = index
@@ -71,12 +72,22 @@ class ShardNode(Node):
         """No fault has taken anything from the feed."""
         self.durable_marker: PutShard | None = None
         self.links: dict[int, Link] = {}
+        self.others: dict[int, Callable[[FromShard], None]] = {}
+        """Ends of links that are no registrar's, for as long as their question is open."""
+
+    @property
+    def matcher(self) -> Matcher:
+        return self.host.matcher
+
+    @property
+    def rows(self) -> Rows:
+        return self.host.rows
 
     def start(self) -> None:
         self.begin()
-        self.links = {}
+        self.links, self.others = {}, {}
         self.io_free_at = 0.0
-        self.to_commit: list[tuple[Update, Callable[[], None]]] = []
+        self.to_commit: list[Append] = []
         dice = self.world.dice
         try:
             self.log = Log.open(
@@ -88,7 +99,7 @@ class ShardNode(Node):
                 takeover=True,
             )
             self.reader = self.log.reader()
-            self._open_store()
+            self._open_host()
         except StorageUnavailable:
             self.alive = False
             self.world.clock.after(_REOPEN, self.start_again)
@@ -99,12 +110,12 @@ class ShardNode(Node):
             self.world.clock.after(_REOPEN, self.start_again)
             return
         self.starts.append(self.world.clock.now)
-        self.step_matcher(self._feed_end())
+        self.step(self._feed_end())
         self.later(self.world.swarm.feed_tick, self._feed_tick)
         self.later(_SNAPSHOT_EVERY, self._take_snapshot)
         self.set_timer()
 
-    def _open_store(self) -> None:
+    def _open_host(self) -> None:
         swarm, dice = self.world.swarm, self.world.dice
         cells = self.store.read(layout.SHARD_ROW)
         row = layout.shard_row(cells)
@@ -113,18 +124,24 @@ class ShardNode(Node):
         boot = max(layout.boot_of(cells) + 1, self.wall_us() // 10**6)
         self.store.write([*layout.operations_of(row), layout.put_boot(boot)], sync=True)
         self.durable_marker = row
-        timeout = 3 * swarm.ping_interval
         config = MatcherConfig(
             self.index,
             swarm.shards,
-            link_timeout=timeout,
+            link_timeout=3 * swarm.ping_interval,
             read_timeout=2.0,
             flush_delay=swarm.flush_delay,
         )
-        self.matcher = Matcher(config, row)
-        self.handed: set[int] = set()
-        """Offsets that it had not applied yet."""
-        self.rows = Rows(boot, self.wall_us(), self.now())
+        self.hands_over = True
+        """Whether what is committed goes to the matcher at once."""
+        self.host = ShardHost(
+            config,
+            row,
+            boot=boot,
+            assigned=layout.assigned_of(cells),
+            wall_us=self.wall_us(),
+            now=self.now(),
+            fast_path=lambda app: self.hands_over,
+        )
 
     def crash(self, fate: Fate = "lost") -> None:
         self.end()
@@ -149,46 +166,44 @@ class ShardNode(Node):
         """When the life began that was the last to begin before."""
         return max((start for start in self.starts if start <= moment), default=0.0)
 
-    # The machines and what they ask for.
+    # The host and what it asks for.
 
     def counters(self) -> dict[str, int]:
         return {**self.rows.counters, **self.matcher.counters}
 
     def deadline(self) -> float | None:
-        return self.matcher.next_deadline()
+        return self.host.next_deadline()
 
     def tick(self) -> None:
-        self.step_matcher(Tick())
+        self.step(Tick())
 
-    def step_matcher(self, event: Event) -> None:
-        if isinstance(event, Apply) and event.lineage == self.matcher.lineage:
-            self.handed.update(o for o, _ in event.updates if o > self.matcher.applied)
-        for effect in self.matcher.step(event, self.now()):
-            self.carry_out(effect, self.step_matcher)
+    def step(self, event: HostEvent) -> None:
+        for effect in self.host.step(event, self.now()):
+            self.carry_out(effect)
         self.set_timer()
 
-    def step_rows(self, event: Event) -> None:
-        for effect in self.rows.step(event, self.now()):
-            self.carry_out(effect, self.step_rows)
-
-    def carry_out(self, effect: Effect, answer: Callable[[Event], None]) -> None:
+    def carry_out(self, effect: HostEffect) -> None:
         match effect:
+            case Append():
+                self._append(effect)
             case Persist():
-                self._io(lambda: self._persist(effect, answer))
+                self._io(lambda: self._persist(effect))
             case LoadObjects():
-                self._io(lambda: self._load_objects(effect, answer))
+                self._io(lambda: self._load_objects(effect))
             case LoadClient():
-                self._io(lambda: self._load_client(effect, answer))
-            case SendLink(link=id, message=message):
+                self._io(lambda: self._load_client(effect))
+            case SendLink(link=int() as id, message=message):
                 if id in self.links:
                     self.links[id].to_registrar(message)  # type: ignore[arg-type]
-            case DropLink(link=id):
+                elif id in self.others:
+                    self.others.pop(id)(message)  # type: ignore[arg-type]
+            case DropLink(link=int() as id):
                 if id in self.links:
                     self.links[id].drop("shard")
             case ReadFeed():
                 self.later(self._io_delay(), lambda: self._read_feed(effect))
-            case Applied(request=request, lineage=lineage, offset=offset):
-                self.world.bridge.answered(self, request, lineage, offset)
+            case SetMarker(lineage=lineage, offset=offset):
+                self.later(self._io_delay(), lambda: self._set_marker(Marker(lineage, offset)))
 
     # The store: one thing after the other, late.
 
@@ -200,26 +215,26 @@ class ShardNode(Node):
         self.io_free_at = max(self.io_free_at, now) + self._io_delay()
         self.later(self.io_free_at - now, do)
 
-    def _persist(self, effect: Persist, answer: Callable[[Event], None]) -> None:
+    def _persist(self, effect: Persist) -> None:
         self._check_fencing(effect)
         try:
             for batch in layout.batches(effect.writes):
                 self.store.write(batch)
         except StorageUnavailable:
             self.world.seen("write failed")
-            answer(Failed(effect.id))
+            self.step(Failed(effect.id))
             return
-        self._io(lambda: self._sync(effect, answer))
+        self._io(lambda: self._sync(effect))
 
-    def _sync(self, effect: Persist, answer: Callable[[Event], None]) -> None:
+    def _sync(self, effect: Persist) -> None:
         try:
             self.store.sync()
         except StorageUnavailable:
-            answer(Failed(effect.id))
+            self.step(Failed(effect.id))
             return
         if isinstance(effect.writes[-1], PutShard):
             self.durable_marker = effect.writes[-1]
-        answer(Persisted(effect.id))
+        self.step(Persisted(effect.id))
 
     def _check_fencing(self, effect: Persist) -> None:
         for write in effect.writes:
@@ -234,23 +249,23 @@ class ShardNode(Node):
         except StorageUnavailable:
             return None
 
-    def _load_objects(self, effect: LoadObjects, answer: Callable[[Event], None]) -> None:
+    def _load_objects(self, effect: LoadObjects) -> None:
         try:
             cells = self.store.read_cells(layout.object_cells(effect.keys))
         except StorageUnavailable:
-            self.later(self._io_delay(), lambda: answer(Failed(effect.id)))
+            self.later(self._io_delay(), lambda: self.step(Failed(effect.id)))
             return
         rows: dict[Key, ObjectRow] = layout.object_rows(effect.keys, cells)
         delay = self.world.dice.random() * self.world.swarm.load_delay
-        self.later(delay, lambda: answer(Loaded(effect.id, rows)))
+        self.later(delay, lambda: self.step(Loaded(effect.id, rows)))
 
-    def _load_client(self, effect: LoadClient, answer: Callable[[Event], None]) -> None:
+    def _load_client(self, effect: LoadClient) -> None:
         try:
             row = layout.client_row(self.store.read(layout.client_key(effect.client)))
         except StorageUnavailable:
-            self.later(self._io_delay(), lambda: answer(Failed(effect.id)))
+            self.later(self._io_delay(), lambda: self.step(Failed(effect.id)))
             return
-        self.later(self._io_delay(), lambda: answer(Loaded(effect.id, row)))
+        self.later(self._io_delay(), lambda: self.step(Loaded(effect.id, row)))
 
     def acked(self, client: bytes) -> dict[Key, Acked]:
         row = layout.client_row(self.store.read(layout.client_key(client)))
@@ -261,37 +276,59 @@ class ShardNode(Node):
             self.snapshots.append(self.store.snapshot())
         self.later(_SNAPSHOT_EVERY, self._take_snapshot)
 
-    # The feed.
+    # The feed: whoever asks while a group is on its way waits for the next.
 
-    def publish(self, update: Update, acknowledge: Callable[[], None]) -> None:
+    def _append(self, effect: Append) -> None:
         if not self.to_commit:
             self.later(self._io_delay(), self._commit)
-        self.to_commit.append((update, acknowledge))
+        self.to_commit.append(effect)
 
     def _commit(self) -> None:
         group, self.to_commit = self.to_commit, []
+        requests = [append.request for append in group]
         try:
-            self.log.append([update for update, _ in group])
+            self.log.append([update for append in group for update in append.updates])
             committed = self.log.commit(self.wall_us())
-        except StorageUnavailable:
+        except StorageUnavailable as error:
             self.world.seen("publish refused for now")
+            self.step(NotAppended(requests, error))
             return
         except PowerCut:
             self.world.seen("power cut in a commit")
-            self.crash("torn")
-            self.world.clock.after(_REOPEN, self.start_again)
+            self._lose_power()
             return
         assert committed is not None
-        for _, acknowledge in group:
-            acknowledge()
-        if self.rot and self.world.dice.random() < self.rot:
+        hands_over = self._hands_over()
+        event = Appended(committed.first, committed.last, committed.entries(), requests)
+
+        def hand_over() -> None:
+            self.hands_over = hands_over
+            self.step(event)
+
+        # The thread that commits has other groups to finish first, and the loop other work.
+        self.later(0.0, hand_over)
+
+    def _hands_over(self) -> bool:
+        world = self.world
+        rots = self.rot > 0 and world.dice.random() < self.rot
+        if rots:
             self._damage_newest()
-            return
-        if not self.world.swarm.fast_path or self.world.dice.random() < self.fast_path_loss:
-            self.world.seen("fast path lost an update")
-            return
-        rows = [(committed.base + i, update) for i, update in enumerate(committed.updates)]
-        self.step_matcher(Apply(self.log.lineage, committed.first, committed.last, rows))
+        lost = not world.swarm.fast_path or world.dice.random() < self.fast_path_loss
+        if lost:
+            world.seen("fast path lost an update")
+        return not (rots or lost)
+
+    def _set_marker(self, marker: Marker) -> None:
+        try:
+            self.log.set_marker("matcher", marker)
+        except StorageUnavailable:
+            self.world.seen("marker not set")
+        except PowerCut:
+            self._lose_power()
+
+    def _lose_power(self) -> None:
+        self.crash("torn")
+        self.world.clock.after(_REOPEN, self.start_again)
 
     def segments(self) -> list[str]:
         names = sorted(name for name in self.disk.list(FEED) if name.endswith(".log"))
@@ -316,12 +353,11 @@ class ShardNode(Node):
         try:
             with suppress(StorageUnavailable):  # a full disk is no reason not to read
                 self.log.tidy(self.wall_us())
-            self.step_matcher(self._feed_end())
+            self.step(self._feed_end())
         except StorageUnavailable:
             return
         except PowerCut:
-            self.crash("torn")
-            self.world.clock.after(_REOPEN, self.start_again)
+            self._lose_power()
 
     def _read_feed(self, asked: ReadFeed) -> None:
         try:
@@ -333,29 +369,29 @@ class ShardNode(Node):
         match read:
             case Batch():
                 rows = [(read.base + i, update) for i, update in enumerate(read.updates())]
-                self.step_matcher(Apply(lineage, read.first, read.last, rows))
+                self.step(Apply(lineage, read.first, read.last, rows))
             case Idle():
-                self.step_matcher(FeedEnd(lineage, read.last, bits))
+                self.step(FeedEnd(lineage, read.last, bits))
             case Missing():
                 self.world.seen(f"feed missing by {read.why}")
-                self.step_matcher(FeedMissing(lineage, read.last, bits))
+                self.step(FeedMissing(lineage, read.last, bits))
             case Foreign():
                 self.world.seen("feed foreign")
-                self.step_matcher(FeedEnd(read.lineage, read.last, bits))
+                self.step(FeedEnd(read.lineage, read.last, bits))
 
     # Links.
 
     def from_link(self, link: Link, message: ToShard) -> None:
         self.links[link.id] = link
-        if isinstance(message, _ROW_MESSAGES):
-            self.step_rows(FromLink(link.id, message))
-        else:
-            self.step_matcher(FromLink(link.id, message))
+        self.step(FromLink(link.id, message))
 
     def link_down(self, link: Link) -> None:
         if self.links.pop(link.id, None) is not None:
-            self.later(0, lambda: self._link_down(link.id))
+            self.later(0, lambda: self.step(LinkDown(link.id)))
 
-    def _link_down(self, id: int) -> None:
-        self.step_matcher(LinkDown(id))
-        self.step_rows(LinkDown(id))
+    def ask(self, message: ToShard, answered: Callable[[FromShard], None]) -> None:
+        """Over a link of its own, that nobody is greeted on: the bridge, and whoever publishes
+        without a registrar."""
+        id = self.world.next_id()
+        self.others[id] = answered
+        self.step(FromLink(id, message))

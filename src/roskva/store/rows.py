@@ -31,6 +31,7 @@ from roskva.core.effects import (
     DropClient,
     DropRegistered,
     ObjectRow,
+    PutAssigned,
     PutClient,
     PutObject,
     PutRegistered,
@@ -163,6 +164,8 @@ def operations_of(write: Write) -> Sequence[Operation]:
         case PutShard():
             value = _encode(_Epoch(write.epoch, write.lineage, write.applied))
             return (Put(SHARD_ROW, _EPOCH, 0, value),)
+        case PutAssigned(limit=limit):
+            return (Put(SHARD_ROW, _ASSIGNED, limit, b""),)
         case PutRegistered(client=client, session=session, registered=cell):
             column = _REGISTERED + cell.object.encode()
             return (
@@ -179,11 +182,6 @@ def operations_of(write: Write) -> Sequence[Operation]:
 def put_boot(boot: int) -> Put:
     """This start of the shard's owner is number `boot`."""
     return Put(SHARD_ROW, _BOOT, boot, b"")
-
-
-def put_assigned(limit: int) -> Put:
-    """Versions that the shard assigns stay below `limit` until it is raised."""
-    return Put(SHARD_ROW, _ASSIGNED, limit, b"")
 
 
 def _put_object(write: PutObject) -> list[Operation]:

@@ -1,28 +1,37 @@
-"""Apps that want to be asked again before each notification.
+"""Apps that are asked whether a client may hear of an object: when it registers, and where an app
+wants it, before each notification.
+
+Most is decided at once. Where an app's backend has to be asked, a message waits, and what its
+connection says of registrations after it waits behind it: the core takes them in their order. Acks
+and heartbeats do not wait.
 
 Nothing is sent to whoever may not register any more, and the registration is withdrawn: the client
 is told so. Where the app's backend has to be asked first, the notification is kept back until it
 has said yes; if it cannot be asked, the next scan of the session brings the notification again.
 """
 
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
 
-from roskva.channels.base import Connection
-from roskva.core.effects import Broadcast, Event, Send, Withdrawn
+from roskva.core.effects import Broadcast, Event, Handle, Received, Send, Withdrawn
 from roskva.core.registrar import Registrar
 from roskva.core.session import Session
-from roskva.model import Key
+from roskva.model import NOBODY, Key
 from roskva.server.access.base import Authority, Verdict
-from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
+from roskva.wire.messages import PROTOCOL, ClientMessage, Notification, ServerMessage
 
+MAX_WAITING: Final = 16
+"""Messages of one connection."""
+MAX_CONNECTIONS: Final = 1000
+"""That wait."""
 MAX_ASKING: Final = 1000
 """Notifications that are kept back."""
 
 
-class Guard:
+class Authorisation:
     def __init__(
         self,
         core: Registrar,
@@ -34,13 +43,64 @@ class Guard:
         self._core = core
         self._step = step
         self._run = run
+        self._waiting: dict[Handle, deque[ClientMessage]] = {}
         self._asking = 0
 
-    def broadcast(self, effect: Broadcast) -> Broadcast:
+    # Registering.
+
+    def received(self, conn: Handle, message: ClientMessage) -> None:
+        line = self._waiting.get(conn)
+        if line is not None:
+            line.append(message)
+            if len(line) > MAX_WAITING:
+                self._give_up(conn, line)
+            return
+        session = self._core.conns.get(conn)
+        principal = NOBODY if session is None else session.principal
+        verdict = self.authority.may_register(principal, wanted(message))
+        if isinstance(verdict, Verdict):
+            self._step(Received(conn, message, verdict.denied, verdict.undecided))
+            return
+        line = deque([message])
+        if len(self._waiting) >= MAX_CONNECTIONS:
+            verdict.close()
+            self._give_up(conn, line)
+            return
+        self._waiting[conn] = line
+        self._run(self._decide(conn, line, verdict))
+
+    async def _decide(
+        self, conn: Handle, line: deque[ClientMessage], verdict: Coroutine[Any, Any, Verdict]
+    ) -> None:
+        try:
+            message = line[0]
+            self._decided(conn, line, message, await verdict)
+            while line and (session := self._core.conns.get(conn)) is not None:
+                message = line[0]
+                next_one = self.authority.may_register(session.principal, wanted(message))
+                found = next_one if isinstance(next_one, Verdict) else await next_one
+                self._decided(conn, line, message, found)
+        finally:
+            del self._waiting[conn]
+
+    def _decided(
+        self, conn: Handle, line: deque[ClientMessage], message: ClientMessage, found: Verdict
+    ) -> None:
+        if line and line[0] is message:  # else it was given up meanwhile
+            line.popleft()
+            self._step(Received(conn, message, found.denied, found.undecided))
+
+    def _give_up(self, conn: Handle, line: deque[ClientMessage]) -> None:
+        """In their order, and all of them: the client may try again."""
+        while line:
+            message = line.popleft()
+            self._step(Received(conn, message, undecided=frozenset(wanted(message))))
+
+    # Notifying.
+
+    def audience(self, effect: Broadcast) -> Broadcast:
         """To whom it may go now."""
         notification = effect.message.notifications[0]
-        if not self._guards(notification.object):
-            return effect
         sessions = self._core.conns
         allowed = [
             conn
@@ -49,7 +109,7 @@ class Guard:
         ]
         return msgspec.structs.replace(effect, conns=allowed)
 
-    def send(self, effect: Send) -> ServerMessage:
+    def message(self, effect: Send) -> ServerMessage:
         """What of it may go now."""
         message = effect.message
         session = self._core.conns.get(effect.conn)
@@ -92,8 +152,8 @@ class Guard:
         if key in verdict.denied:
             self._step(Withdrawn(conn, key))
         elif key not in verdict.undecided and self._is_current(session, notification):
-            assert isinstance(conn, Connection)
-            conn.send(ServerMessage(PROTOCOL, session.number, notifications=[notification]))
+            message = ServerMessage(PROTOCOL, session.number, notifications=[notification])
+            conn.connection.send(message)  # type: ignore[attr-defined]
 
     def _is_current(self, session: Session, notification: Notification) -> bool:
         """Otherwise there was a newer one to be asked for, or there will be a scan."""
@@ -108,3 +168,10 @@ class Guard:
             return False
         version, epoch = watched.known
         return notification.epoch == epoch and notification.version in (None, version)
+
+
+def wanted(message: ClientMessage) -> set[Key]:
+    """What it would register for."""
+    found = {operation.object for operation in message.operations if operation.register}
+    found.update(key for sync in message.syncs for key in sync.objects)
+    return found

@@ -1,4 +1,4 @@
-"""The registrar at work: between the channels, where clients are, and the ports to the shards."""
+"""A registrar of this process: what channels ask of it, and what it asks of access and settings."""
 
 import asyncio
 import logging
@@ -7,29 +7,19 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from roskva.answer import answer_of
-from roskva.channels.base import Connection, Frame, Outcomes
+from roskva.channels.base import Outcomes
 from roskva.config import Config
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
-    Broadcast,
-    Close,
     Closed,
     Dismissed,
-    DropLink,
-    Effect,
-    Event,
-    FromLink,
-    LinkDown,
-    LinkUp,
+    Lagging,
     Received,
     Recheck,
     Reloaded,
-    Send,
-    SendLink,
     Shedding,
     Watching,
 )
@@ -37,7 +27,6 @@ from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.session import Session
 from roskva.core.token import TokenKeys
 from roskva.errors import (
-    Fenced,
     Overloaded,
     RoskvaError,
     TokenRejected,
@@ -47,6 +36,10 @@ from roskva.errors import (
     error_of,
 )
 from roskva.handover import Handover
+from roskva.host.delivery import Announcement, Delivery
+from roskva.host.effects import Submitted
+from roskva.host.observer import Observer
+from roskva.host.registrar import RegistrarHost
 from roskva.model import (
     NO_EPOCH,
     NO_VERSION,
@@ -57,28 +50,24 @@ from roskva.model import (
     Principal,
     Update,
     parse_key,
-    shard_of,
 )
+from roskva.net.writer import Writer
 from roskva.server.access.base import Authority, Later, Verdict
 from roskva.server.admission import Admission
-from roskva.server.fanout import Fanout
-from roskva.server.guarding import Guard
-from roskva.server.inside.notes import Notes
-from roskva.server.ports import Port
+from roskva.server.authorisation import Authorisation
+from roskva.server.executor import RegistrarExecutor
 from roskva.server.pressure import Pressure
 from roskva.server.rates import PublishRates
-from roskva.server.registering import Registering
-from roskva.server.stepper import Stepper
-from roskva.wire.links import FromShard, Registered, RowRefused, Superseded, Welcome
-from roskva.wire.messages import ClientId, ClientMessage, FromClient, Notification, ServerMessage
+from roskva.server.shard_links import LastingLink
+from roskva.wire.links import Registered
+from roskva.wire.messages import ClientMessage, FromClient, Notification, ServerMessage
 
 _log = logging.getLogger(__name__)
 _READ_TIMEOUT_S: Final = 5.0
-_NOTED: Final = (Welcome, Superseded, RowRefused)
 
 
-class NodeFront:
-    """The `Front` of every channel of this process, and the `Registrar` of every port."""
+class RegistrarServer:
+    """The `Front` of every channel of this process."""
 
     def __init__(
         self,
@@ -89,10 +78,10 @@ class NodeFront:
         keys: TokenKeys,
         broken: Callable[[Exception], None],
         handover: Handover,
+        observer: Observer | None = None,
     ) -> None:
-        self.handover = handover
         limits = config.limits
-        self.core = Registrar(
+        self.host = RegistrarHost(
             RegistrarConfig(
                 name=name,
                 shards=shards,
@@ -104,12 +93,13 @@ class NodeFront:
             keys,
             time.time_ns() // 1000,
             time.monotonic(),
+            observer,
         )
-        self.ports: list[Port] = []
-        """One per shard, in order; whoever builds the node adds them before anything starts."""
-        self.up: set[int] = set()
-        """Shards that have welcomed us over the link that is up: one that hangs can be reached."""
-        self.notes = Notes(name)
+        self.writer = Writer()
+        self.authorisation = Authorisation(self.host.core, authority, self.step, self.run)
+        self.executor = RegistrarExecutor(
+            self.host, self.writer, self.authorisation, broken, handover
+        )
         self._config = config
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_connections = limits.connections(open_files)
@@ -118,16 +108,16 @@ class NodeFront:
         self._rates = PublishRates(limits)
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
         self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
-        self._first: list[Callable[[], None]] = []
-        self._stepper = Stepper(
-            *(self.core, self._carry_out, self.core.next_deadline, broken, self._call_first)
-        )
-        self._fanout = Fanout(self._stepper.work)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._registering = Registering(self.core, authority, self.step, self.run)
-        self._guard = Guard(self.core, authority, self.step, self.run)
-        self._guarded = bool(authority.guarded)
-        self.step(Reloaded(keys, authority.standing))
+        self._reload_access(authority, keys)
+
+    @property
+    def core(self) -> Registrar:
+        return self.host.core
+
+    @property
+    def links(self) -> list[LastingLink]:
+        return self.executor.links
 
     @property
     def full(self) -> bool:
@@ -135,25 +125,19 @@ class NodeFront:
 
     @property
     def ready(self) -> bool:
-        return len(self.up) == len(self.ports)
+        """Every shard answers."""
+        return len(self.host.welcomed) == len(self.links)
 
     # For channels.
 
-    def step(self, event: Event) -> None:
-        self._stepper.step(event)
+    def step(self, event: Any) -> None:
+        self.executor.step(event)
 
-    def call_first(self, call: Callable[[], None]) -> None:
-        self._first.append(call)
-
-    def _call_first(self) -> None:
-        for call in self._first:
-            call()
-
-    def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
+    def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
         if type(message) is ClientMessage and (message.operations or message.syncs):
-            self._registering.received(conn, message)
+            self.authorisation.received(conn, message)
         else:
-            self._stepper.step(Received(conn, message, principal=principal))
+            self.executor.step(Received(conn, message, principal=principal))
 
     def identify(
         self, app: str | None, credential: str | None, certificate: str | None = None
@@ -192,15 +176,7 @@ class NodeFront:
             answered(Overloaded("this node has too much to do: try again later"))
             return
         admitted = self._within_rate(principal, self._admission.admit_all(principal, list(updates)))
-        by_shard: dict[int, list[int]] = {}
-        shards = len(self.ports)
-        for i, update in enumerate(admitted):
-            if isinstance(update, Update):
-                by_shard.setdefault(shard_of(update.object, shards), []).append(i)
-        published = _Published(admitted, len(by_shard), answered)
-        for shard, places in by_shard.items():
-            part = [update for i in places if isinstance(update := admitted[i], Update)]
-            self.ports[shard].publish(part, partial(published.settle, places))
+        self.executor.step(Submitted(answered, admitted))
 
     def _within_rate(
         self, principal: Principal, admitted: list[Update | RoskvaError]
@@ -222,10 +198,10 @@ class NodeFront:
         return kept
 
     async def reset(self, principal: Principal, key: Key) -> None:
-        outcome = self._within_rate(principal, [self._admission.reset(principal, key)])[0]
+        admitted = self._within_rate(principal, [self._admission.reset(principal, key)])
+        (outcome,) = await answer_of(lambda answered: self.step(Submitted(answered, admitted)))
         if isinstance(outcome, RoskvaError):
             raise outcome
-        await answer_of(partial(self.ports[self._shard_of(key)].publish, [outcome]))
 
     async def read(self, principal: Principal, key: Key) -> Notification:
         """What an object stands at, as a client that registers now would be told."""
@@ -241,64 +217,11 @@ class NodeFront:
         finally:
             self.step(Closed(reader))
 
-    def _shard_of(self, key: Key) -> int:
-        return shard_of(key, len(self.ports))
-
-    # For ports.
-
-    def link_up(self, shard: int) -> None:
-        self._stepper.step(LinkUp(shard))
-
-    def from_link(self, shard: int, message: FromShard) -> None:
-        if type(message) in _NOTED:
-            self._note(shard, message)
-        self._stepper.step(FromLink(shard, message))
-
-    def link_down(self, shard: int) -> None:
-        self.up.discard(shard)
-        self._stepper.step(LinkDown(shard))
-
-    def _note(self, shard: int, message: FromShard) -> None:
-        match message:
-            case Welcome():
-                self.up.add(shard)
-            case Superseded(client=client, session=number):
-                self._note_end(client, number, Fenced.code)
-            case RowRefused(client=client, session=number, code=code):
-                self._note_end(client, number, code)
-
-    def _note_end(self, client: ClientId, number: int, code: str) -> None:
-        session = self.core.sessions.get((client, number))
-        if session is not None:
-            self.notes.ended(session, code)
-
-    # What the core asks for.
-
-    def _carry_out(self, effect: Effect) -> None:
-        kind = type(effect)
-        if kind is Broadcast:
-            if self._guarded:
-                effect = self._guard.broadcast(effect)  # type: ignore[arg-type]
-            self._fanout.broadcast(effect)  # type: ignore[arg-type]
-            return
-        match effect:
-            case Send(conn=Connection() as conn, message=message):
-                if message.statuses and (session := self.core.conns.get(conn)) is not None:
-                    self.notes.answered(session, message.statuses)
-                conn.send(self._guard.send(effect) if self._guarded else message)
-            case SendLink(link=int() as shard, message=message):
-                self.ports[shard].send(message)  # type: ignore[arg-type]
-            case Close(conn=Connection() as conn):
-                conn.close()
-            case DropLink(link=int() as shard):
-                self.ports[shard].drop()
-
     def sessions(self) -> dict[str, dict[str, int]]:
         """How many, by traffic and channel."""
         found: dict[str, dict[str, int]] = {"users": Counter(), "probe": Counter()}
         for conn, session in self.core.conns.items():
-            if isinstance(conn, Connection):
-                found[traffic_of(session)][conn.channel] += 1
+            found[traffic_of(session)][conn.channel] += 1  # type: ignore[attr-defined]
         return found
 
     def online(self) -> list[bytes]:
@@ -307,18 +230,21 @@ class NodeFront:
 
     def reload(self, config: Config, authority: Authority, keys: TokenKeys) -> None:
         """Sessions that do not hold any more are closed."""
-        self._config, self._authority = config, authority
+        self._config = config
         self._admission = Admission(config, authority)
-        self._registering.authority = self._guard.authority = authority
-        self._guarded = bool(authority.guarded)
         before = list(self.core.sessions.items())
-        self.step(Reloaded(keys, authority.standing))
+        self._reload_access(authority, keys)
         for named, session in before:
             if named not in self.core.sessions:
-                self.notes.ended(session, TokenRejected.code)
+                self.host.observer.ended(session, TokenRejected.code)
+
+    def _reload_access(self, authority: Authority, keys: TokenKeys) -> None:
+        self._authority = self.authorisation.authority = authority
+        self.host.guarded = frozenset(authority.guarded)
+        self.step(Reloaded(keys, authority.standing))
 
     def recheck(self) -> None:
-        self._stepper.step(Recheck())
+        self.step(Recheck())
 
     def dismiss(self, not_before_ms: Callable[[], int]) -> None:
         """Send everybody away; their acks are on their way to the rows when this returns."""
@@ -337,32 +263,12 @@ def traffic_of(session: Session) -> str:
     return "probe" if app in PROBE_APPS else "users"
 
 
-class _Published:
-    """What becomes of the updates of one request, as its shards answer."""
-
-    __slots__ = ("_answered", "_left", "_so_far")
-
-    def __init__(
-        self, admitted: list[Update | RoskvaError], shards: int, answered: Outcomes
-    ) -> None:
-        self._so_far = [NO_VERSION if isinstance(one, Update) else one for one in admitted]
-        self._left = shards
-        self._answered = answered
-        if not shards:
-            answered(self._so_far)
-
-    def settle(self, places: list[int], outcome: list[int] | RoskvaError) -> None:
-        for i, place in enumerate(places):
-            self._so_far[place] = outcome if isinstance(outcome, RoskvaError) else outcome[i]
-        self._left -= 1
-        if not self._left:
-            self._answered(self._so_far)
-
-
-class _OneReader(Connection):
+class _OneReader(Delivery):
     """Wants to be told once."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.connection = self
         self.answer: asyncio.Future[Notification] = asyncio.get_running_loop().create_future()
 
     def send(self, message: ServerMessage) -> None:
@@ -373,8 +279,9 @@ class _OneReader(Connection):
         elif message.error is not None:
             self.answer.set_exception(error_of(message.error.code, message.error.text))
 
-    def broadcast(self, frame: Frame) -> None:
-        self.send(frame.message)
+    def notify(self, announcement: Announcement) -> Lagging | None:
+        self.send(announcement.message)
+        return None
 
     def close(self) -> None:
         pass

@@ -1,0 +1,274 @@
+"""A registrar: its sessions and links, what goes out to many at once, and the way of a publish.
+
+**Telling.** What the core says to many sessions alike goes through the `Fanout`: each connection's
+delivery joins those who get the same bytes, gets bytes of its own, or is left out and *lags*. A
+large fan-out goes out in slices; between them the core may say something newer, which overtakes.
+Inside a slice it says nothing. What concerns one session alone (`Send`) leaves at once, and what a
+delivery has to tell the core waits until the effects in hand are carried out.
+
+**Publishing.** The updates of one request go to the shards of their objects, each part on its link,
+and are answered together when every part is. A part whose link breaks, or whose shard says nothing
+for too long, is refused for now: whether it reached the feed is not known, and publishing it again
+does no harm.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from roskva.core.effects import (
+    Acked,
+    Broadcast,
+    Effect,
+    Event,
+    FromLink,
+    Handle,
+    Lagging,
+    LinkDown,
+    LinkUp,
+    Received,
+    Send,
+    SendLink,
+    Tick,
+)
+from roskva.core.registrar import Registrar, RegistrarConfig
+from roskva.core.token import TokenKeys
+from roskva.errors import Fenced, RoskvaError, Unavailable, error_of
+from roskva.host.delivery import Write
+from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Submitted
+from roskva.host.fanout import Fanout
+from roskva.host.observer import Observer
+from roskva.model import NO_VERSION, Update, shard_of
+from roskva.wire.links import (
+    NotPublished,
+    Publish,
+    Published,
+    Pushes,
+    RowRefused,
+    Superseded,
+    Welcome,
+)
+from roskva.wire.messages import ClientMessage
+
+PUBLISH_TIMEOUT_S: Final = 10.0
+
+HostEvent = Event | Submitted | AudienceChecked
+HostEffect = Effect | Write | Settled | CheckAudience
+
+
+class RegistrarHost:
+    def __init__(
+        self,
+        config: RegistrarConfig,
+        keys: TokenKeys,
+        wall_us: int,
+        now: float,
+        observer: Observer | None = None,
+    ) -> None:
+        self.core = Registrar(config, keys, wall_us, now)
+        self.observer = observer or Observer()
+        self.guarded: frozenset[str] = frozenset()
+        """Apps that are asked before each notification."""
+        self.reached: set[int] = set()
+        """Shards to which a link is up."""
+        self.welcomed: set[int] = set()
+        """Of these, the ones that have answered: one that hangs can be reached as well."""
+        self.fanout = Fanout()
+        self.parts: dict[int, _Part] = {}
+        """Of requests to publish, by the number under which a shard knows them."""
+        self.requests = 0
+        self.give_up_at = math.inf
+        self._effects: list[HostEffect] = []
+        self._events: deque[Event] = deque()
+
+    def next_deadline(self) -> float:
+        if self.fanout.pending:
+            return 0.0
+        return min(self.core.next_deadline(), self.give_up_at)
+
+    def step(self, event: HostEvent, now: float) -> list[HostEffect]:
+        kind = type(event)
+        if kind is FromLink:
+            self._from_link(event, now)  # type: ignore[arg-type]
+        elif kind is Acked:
+            self.observer.acked(event)  # type: ignore[arg-type]
+            self._run(event, now)  # type: ignore[arg-type]
+        elif kind is Received:
+            message = event.message  # type: ignore[union-attr]
+            if type(message) is ClientMessage and message.acks:
+                self.observer.acked_one_by_one(message.acks)
+            self._run(event, now)  # type: ignore[arg-type]
+        else:
+            self._other(event, now)
+        while self._events:
+            self._run(self._events.popleft(), now)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _other(self, event: HostEvent, now: float) -> None:
+        match event:
+            case Tick():
+                self._tick(now)
+            case Submitted():
+                self._submit(event, now)
+            case AudienceChecked(broadcast=broadcast):
+                self._fan_out(broadcast)
+            case LinkUp(link=int() as shard):
+                self.reached.add(shard)
+                self._run(event, now)
+            case LinkDown(link=int() as shard):
+                self._link_down(shard)
+                self._run(event, now)
+            case _:
+                self._run(event, now)
+
+    def _tick(self, now: float) -> None:
+        if self.fanout.pending:
+            self._written(self.fanout.work())
+        if now >= self.give_up_at:
+            self._give_up(now)
+        if now >= self.core.next_deadline():
+            self._run(Tick(), now)
+
+    def _run(self, event: Event, now: float) -> None:
+        for effect in self.core.step(event, now):
+            kind = type(effect)
+            if kind is Broadcast:
+                self._broadcast(effect)  # type: ignore[arg-type]
+            elif kind is Send:
+                self._send(effect)  # type: ignore[arg-type]
+            else:
+                self._effects.append(effect)
+
+    # Telling.
+
+    def _send(self, effect: Send) -> None:
+        message = effect.message
+        if message.notifications:
+            self.observer.told(message.notifications, 1)
+        if message.statuses and (session := self.core.conns.get(effect.conn)) is not None:
+            self.observer.answered(session, message.statuses)
+        self._effects.append(effect)
+
+    def _broadcast(self, effect: Broadcast) -> None:
+        key = effect.message.notifications[0].object
+        if self.guarded and key.partition("/")[0] in self.guarded:
+            self._effects.append(CheckAudience(effect))
+        else:
+            self._fan_out(effect)
+
+    def _fan_out(self, effect: Broadcast) -> None:
+        self.observer.told(effect.message.notifications, len(effect.conns))
+        self._written(self.fanout.broadcast(effect))
+
+    def _written(self, outputs: Sequence[Write | Lagging]) -> None:
+        for output in outputs:
+            if type(output) is Write:
+                self._effects.append(output)
+            else:
+                self._events.append(output)  # type: ignore[arg-type]
+
+    # Links.
+
+    def _from_link(self, event: FromLink, now: float) -> None:
+        message, shard = event.message, event.link
+        kind = type(message)
+        if kind is Pushes:
+            self.observer.arrived(shard, message.pushes)  # type: ignore[union-attr, arg-type]
+        elif kind is Published:
+            self._settle(message.request, message.versions)  # type: ignore[union-attr]
+            return
+        elif kind is NotPublished:
+            error = error_of(message.code, message.text)  # type: ignore[union-attr]
+            self._settle(message.request, error)  # type: ignore[union-attr]
+            return
+        elif kind is Welcome:
+            self.welcomed.add(shard)  # type: ignore[arg-type]
+        elif kind is Superseded:
+            self._note_end(message.client, message.session, Fenced.code)  # type: ignore[union-attr]
+        elif kind is RowRefused:
+            self._note_end(message.client, message.session, message.code)  # type: ignore[union-attr]
+        self._run(event, now)
+
+    def _note_end(self, client: bytes, number: int, code: str) -> None:
+        session = self.core.sessions.get((client, number))
+        if session is not None:
+            self.observer.ended(session, code)
+
+    def _link_down(self, shard: int) -> None:
+        self.reached.discard(shard)
+        self.welcomed.discard(shard)
+        gone = Unavailable(f"shard {shard} went away")
+        for request in [r for r, part in self.parts.items() if part.shard == shard]:
+            self._settle(request, gone)
+
+    # Publishing.
+
+    def _submit(self, event: Submitted, now: float) -> None:
+        submission = _Submission(event)
+        by_shard: dict[int, list[int]] = {}
+        for place, update in enumerate(event.updates):
+            if isinstance(update, Update):
+                shard = shard_of(update.object, self.core.config.shards)
+                by_shard.setdefault(shard, []).append(place)
+        submission.left = len(by_shard)
+        if not by_shard:
+            self._effects.append(Settled(submission.request, submission.outcomes))
+        for shard, places in by_shard.items():
+            self.requests += 1
+            part = self.parts[self.requests] = _Part(submission, places, shard)
+            if shard not in self.reached:
+                away = Unavailable(f"shard {shard} is not there at the moment")
+                self._settle(self.requests, away)
+                continue
+            part.give_up_at = now + PUBLISH_TIMEOUT_S
+            self.give_up_at = min(self.give_up_at, part.give_up_at)
+            updates = [event.updates[place] for place in places]
+            message = Publish(self.requests, updates)  # type: ignore[arg-type]
+            self._effects.append(SendLink(shard, message))
+
+    def _settle(self, request: int, outcome: list[int] | RoskvaError) -> None:
+        part = self.parts.pop(request, None)
+        if part is None:
+            return  # it was given up
+        submission = part.submission
+        for i, place in enumerate(part.places):
+            one = outcome if isinstance(outcome, RoskvaError) else outcome[i]
+            submission.outcomes[place] = one
+        submission.left -= 1
+        if not submission.left:
+            self._effects.append(Settled(submission.request, submission.outcomes))
+
+    def _give_up(self, now: float) -> None:
+        late = [r for r, part in self.parts.items() if now >= part.give_up_at]
+        for request in late:
+            silent = Unavailable(f"shard {self.parts[request].shard} does not answer")
+            self._settle(request, silent)
+        self.give_up_at = min((p.give_up_at for p in self.parts.values()), default=math.inf)
+
+
+class _Submission:
+    """A request to publish, as its shards answer."""
+
+    __slots__ = ("left", "outcomes", "request")
+
+    def __init__(self, event: Submitted) -> None:
+        self.request: Handle = event.request
+        self.outcomes: list[int | RoskvaError] = [
+            NO_VERSION if isinstance(one, Update) else one for one in event.updates
+        ]
+        self.left = 0
+        """Shards that have not answered."""
+
+
+class _Part:
+    """What of a submission is one shard's."""
+
+    __slots__ = ("give_up_at", "places", "shard", "submission")
+
+    def __init__(self, submission: _Submission, places: list[int], shard: int) -> None:
+        self.submission = submission
+        self.places = places
+        self.shard = shard
+        self.give_up_at = math.inf

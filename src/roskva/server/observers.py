@@ -1,0 +1,179 @@
+"""Who watches the hosts of a process: counters, and traces of sampled updates.
+
+What is sampled is decided once, where an update comes from; from there on it is followed by name.
+Acks are by far the most that passes here: those of one update are compared once with what was sent
+of the sampled ones.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from roskva.core.effects import Acked
+from roskva.core.session import Session
+from roskva.errors import RoskvaError
+from roskva.feed.commit import wall_clock_us
+from roskva.feed.trace import DIRECTORY, Trace
+from roskva.host.observer import Observer
+from roskva.metrics import TRAFFIC, NotificationCounts
+from roskva.model import PROBE_APPS, Update, is_probe
+from roskva.wire.links import Push
+from roskva.wire.messages import Ack, Notification, Status
+
+_log = logging.getLogger(__name__)
+_FLUSH_S: Final = 1.0
+
+
+class Counters(Observer):
+    """The prober's own traffic is counted apart."""
+
+    def __init__(self) -> None:
+        self.published = dict.fromkeys(TRAFFIC, 0)
+        self.notifications = NotificationCounts()
+
+    def appended(self, updates: Sequence[tuple[int, Update]]) -> None:
+        apps = {update.object.partition("/")[0] for _, update in updates}
+        probes = 0
+        if not apps.isdisjoint(PROBE_APPS):
+            probes = sum(is_probe(update.object) for _, update in updates)
+        self.published["users"] += len(updates) - probes
+        self.published["probe"] += probes
+
+    def told(self, notifications: Sequence[Notification], sessions: int) -> None:
+        self.notifications.count(notifications, sessions)
+
+
+class Tracer(Observer):
+    """Notes when sampled updates pass, for `roskva job latency`."""
+
+    def __init__(self, trace: Trace, shards: Collection[int]) -> None:
+        """`shards`: those of this process, which note themselves what they pass on."""
+        self._trace = trace
+        self._shards = shards
+
+    def appended(self, updates: Sequence[tuple[int, Update]]) -> None:
+        self._begin("appended", updates)
+
+    def offered(self, updates: Sequence[tuple[int, Update]]) -> None:
+        self._begin("bridged", updates)
+
+    def _begin(self, stage: str, updates: Sequence[tuple[int, Update]]) -> None:
+        trace, now_us = self._trace, wall_clock_us()
+        for _, update in updates:
+            if not update.reset and trace.wants(update.object, update.version):
+                if stage == "appended":
+                    trace.note("published", update.object, update.version, update.published_at)
+                trace.note(stage, update.object, update.version, now_us)
+                trace.follow(update.object, update.version)
+
+    def matched(self, pushes: Sequence[Push]) -> None:
+        for push in pushes:
+            if self._trace.follows(push.object, push.version):
+                self._trace.note("matched", push.object, push.version, wall_clock_us())
+
+    def arrived(self, shard: int, pushes: Sequence[Push]) -> None:
+        if shard in self._shards:
+            return
+        for push in pushes:
+            if self._trace.wants(push.object, push.version):
+                self._trace.was_published(push.object, push.version, push.published_at)
+                self._trace.follow(push.object, push.version)
+
+    def told(self, notifications: Sequence[Notification], sessions: int) -> None:
+        for told in notifications:
+            if told.version is not None and self._trace.follows(told.object, told.version):
+                self._trace.note("sent", told.object, told.version, wall_clock_us())
+
+    def acked(self, event: Acked) -> None:
+        for (key, version, _), conns in event.acks.items():
+            if self._trace.sent.get(key) == version:
+                now_us = wall_clock_us()
+                for _ in conns:
+                    self._trace.note("acked", key, version, now_us)
+
+    def acked_one_by_one(self, acks: Sequence[Ack]) -> None:
+        for ack in acks:
+            if ack.version is not None and self._trace.sent.get(ack.object) == ack.version:
+                self._trace.note("acked", ack.object, ack.version, wall_clock_us())
+
+
+class Observers(Observer):
+    """Several, in their order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def appended(self, updates: Sequence[tuple[int, Update]]) -> None:
+        for observer in self._observers:
+            observer.appended(updates)
+
+    def offered(self, updates: Sequence[tuple[int, Update]]) -> None:
+        for observer in self._observers:
+            observer.offered(updates)
+
+    def matched(self, pushes: Sequence[Push]) -> None:
+        for observer in self._observers:
+            observer.matched(pushes)
+
+    def arrived(self, shard: int, pushes: Sequence[Push]) -> None:
+        for observer in self._observers:
+            observer.arrived(shard, pushes)
+
+    def told(self, notifications: Sequence[Notification], sessions: int) -> None:
+        for observer in self._observers:
+            observer.told(notifications, sessions)
+
+    def acked(self, event: Acked) -> None:
+        for observer in self._observers:
+            observer.acked(event)
+
+    def acked_one_by_one(self, acks: Sequence[Ack]) -> None:
+        for observer in self._observers:
+            observer.acked_one_by_one(acks)
+
+    def answered(self, session: Session, statuses: Sequence[Status]) -> None:
+        for observer in self._observers:
+            observer.answered(session, statuses)
+
+    def ended(self, session: Session, code: str) -> None:
+        for observer in self._observers:
+            observer.ended(session, code)
+
+
+# Traces on disk.
+
+
+def open_trace(data: Path, process: str, one_in: int) -> Trace:
+    return Trace(data / DIRECTORY / process, one_in, wall_clock_us())
+
+
+async def write_trace(trace: Trace) -> None:
+    """Write down what was noted, until cancelled. What cannot be written is lost, and no more."""
+    loop = asyncio.get_running_loop()
+    with _reported():
+        try:
+            # Cancelling does not stop a thread: leaving this block waits for what it writes.
+            with ThreadPoolExecutor(1, "trace") as writer:
+                while True:
+                    await asyncio.sleep(_FLUSH_S)
+                    if noted := trace.take():
+                        await asyncio.shield(loop.run_in_executor(writer, _write, trace, noted))
+        finally:
+            trace.close(wall_clock_us())
+
+
+def _write(trace: Trace, noted: Sequence[Update]) -> None:
+    with _reported():
+        trace.write(noted, wall_clock_us())
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except RoskvaError as error:
+        _log.warning("a part of the trace is lost: %s", error)
