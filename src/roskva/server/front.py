@@ -47,6 +47,7 @@ from roskva.errors import (
     error_of,
 )
 from roskva.handover import Handover
+from roskva.metrics import NotificationCounts
 from roskva.model import (
     NO_EPOCH,
     NO_VERSION,
@@ -110,6 +111,7 @@ class NodeFront:
         self.up: set[int] = set()
         """Shards that have welcomed us over the link that is up: one that hangs can be reached."""
         self.notes = Notes(name)
+        self.notifications = NotificationCounts()
         self._config = config
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_connections = limits.connections(open_files)
@@ -280,12 +282,16 @@ class NodeFront:
             if self._guarded:
                 effect = self._guard.broadcast(effect)  # type: ignore[arg-type]
             self._fanout.broadcast(effect)  # type: ignore[arg-type]
+            self.notifications.count(effect.message.notifications, len(effect.conns))  # type: ignore[union-attr]
             return
         match effect:
             case Send(conn=Connection() as conn, message=message):
                 if message.statuses and (session := self.core.conns.get(conn)) is not None:
                     self.notes.answered(session, message.statuses)
-                conn.send(self._guard.send(effect) if self._guarded else message)
+                if self._guarded:
+                    message = self._guard.send(effect)
+                conn.send(message)
+                self.notifications.count(message.notifications)
             case SendLink(link=int() as shard, message=message):
                 self.ports[shard].send(message)  # type: ignore[arg-type]
             case Close(conn=Connection() as conn):

@@ -52,7 +52,7 @@ from roskva.feed.commit import Committer, GroupCommit, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
-from roskva.metrics import Times
+from roskva.metrics import TRAFFIC, Times
 from roskva.model import NO_VERSION, PROBE_APPS, Update, is_probe, shard_epoch
 from roskva.server.assigning import Assigning
 from roskva.server.directory import DataDirectory, OwnedShard
@@ -130,13 +130,8 @@ class Shard:
         self.links: dict[int, Link] = {}
         self.lineage = opened.log.lineage
         self.feed_end = opened.log.recovered.last
-        self.published = 0
-        self.probe_published = 0
-        self._begins_after = opened.log.recovered.next - 1
-        self._voids: list[range] = []
-        """Offsets since then that stand for nothing, and that the matcher has not passed."""
-        self._slow: list[int] = []
-        """Offsets of the prober's own that are not on the fast path; likewise."""
+        self.published = dict.fromkeys(TRAFFIC, 0)
+        """Updates made durable, by traffic."""
         self.store = StoreWorker(opened.store, f"store-{self.number}")
         self.assigning = Assigning(self.store, opened.assigned)
         self._reader = opened.log.reader()
@@ -240,16 +235,13 @@ class Shard:
     def _committed(self, committed: Committed) -> None:
         """The fast path. What an app does not want on it is left out, as a gap that is closed from
         the feed: by the bridge, or by us if there is none."""
-        if committed.base > committed.first:
-            self._voids.append(range(committed.first, committed.base))
         self.feed_end = committed.last
-        self._slow = [offset for offset in self._slow if offset > self.matcher.applied]
         apps = {update.object.partition("/")[0] for update in committed.updates}
         probes = 0
         if not apps.isdisjoint(PROBE_APPS):
             probes = sum(is_probe(update.object) for update in committed.updates)
-        self.published += len(committed.updates) - probes
-        self.probe_published += probes
+        self.published["users"] += len(committed.updates) - probes
+        self.published["probe"] += probes
         first = committed.first
         if all(map(self._fast_path, apps)):
             self._apply(first, committed.entries())
@@ -258,8 +250,6 @@ class Shard:
             entries = list(run)
             if fast:
                 self._apply(first, entries)
-            else:
-                self._slow += [o for o, u in entries if is_probe(u.object)]
             first = entries[-1][0] + 1
 
     def _is_fast(self, entry: tuple[int, Update]) -> bool:
@@ -284,26 +274,10 @@ class Shard:
                 offer.last,
                 offer.updates,
                 _Offered(link, offer.request),
-                *self._left_out(offer),
             )
             self._matching.step(apply)
         else:
             link.send(Taken(offer.request, matcher.lineage, matcher.durable))
-
-    def _left_out(self, offer: Offer) -> tuple[int, int]:
-        """How many, and how many of the prober's. Of what was published since this shard was
-        opened; what was before counts nowhere."""
-        matcher = self.matcher
-        after = max(matcher.applied, self._begins_after)
-        self._voids = [void for void in self._voids if void.stop > after + 1]
-        void = sum(
-            len(range(max(void.start, after + 1), min(void.stop, offer.last + 1)))
-            for void in self._voids
-        )
-        named = {o for o, _ in offer.updates if o > after}
-        named.update(o for o in matcher.ahead if after < o <= offer.last)
-        probes = sum(after < offset <= offer.last and offset not in named for offset in self._slow)
-        return max(0, offer.last - after - void - len(named)), probes
 
     # Links.
 

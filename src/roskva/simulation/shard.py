@@ -122,8 +122,6 @@ class ShardNode(Node):
             flush_delay=swarm.flush_delay,
         )
         self.matcher = Matcher(config, row)
-        self.handed: set[int] = set()
-        """Offsets that it had not applied yet."""
         self.rows = Rows(boot, self.wall_us(), self.now())
 
     def crash(self, fate: Fate = "lost") -> None:
@@ -161,8 +159,6 @@ class ShardNode(Node):
         self.step_matcher(Tick())
 
     def step_matcher(self, event: Event) -> None:
-        if isinstance(event, Apply) and event.lineage == self.matcher.lineage:
-            self.handed.update(o for o, _ in event.updates if o > self.matcher.applied)
         for effect in self.matcher.step(event, self.now()):
             self.carry_out(effect, self.step_matcher)
         self.set_timer()
