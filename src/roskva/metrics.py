@@ -12,6 +12,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from roskva.model import is_probe
+from roskva.wire.messages import Notification
+
+TRAFFIC: Final = ("users", "probe")
+"""What the prober of the node itself does is told apart by the app of the object."""
 BOUNDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
@@ -32,6 +37,20 @@ class Times:
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
+
+
+class NotificationCounts:
+    """Of what was handed to sessions, by traffic and kind: a version, or that it is unknown."""
+
+    def __init__(self) -> None:
+        kinds = ("version", "unknown")
+        self.counts = {(traffic, kind): 0 for traffic in TRAFFIC for kind in kinds}
+
+    def count(self, notifications: Iterable[Notification], sessions: int = 1) -> None:
+        for one in notifications:
+            traffic = "probe" if is_probe(one.object) else "users"
+            kind = "unknown" if one.version is None else "version"
+            self.counts[traffic, kind] += sessions
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -86,9 +105,9 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
     ),
     "Updates": (
         _counter("updates_published", "Updates made durable in the feed.", "traffic"),
-        _counter("updates_applied", "Updates newer than what was known.", "traffic"),
-        _counter("updates_old", "Updates dropped: something as new was known.", "traffic"),
-        _counter("pushes", "Versions sent on to registrars.", "traffic"),
+        _counter("updates_applied", "Updates newer than what the matcher knew."),
+        _counter("updates_old", "Updates dropped: the matcher knew something as new."),
+        _counter("pushes", "Objects that changed and that somebody online cares about."),
         _counter("gaps", "Ranges of the feed that came too early: something before was missing."),
         _counter("epochs", "New epochs: what a shard knew could not be vouched for any more."),
         _gauge("shard_lag_offsets", "How far a matcher stands behind the feed.", "shard"),
@@ -105,13 +124,8 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
         _gauge("store_waiting_operations", "Writes asked for and not durable yet."),
     ),
     "Notifications": (
-        _counter("notifications_first", "A session told what an object stands at.", "traffic"),
-        _counter("notifications_resent", "Told again: it had not acked.", "traffic"),
-        _counter("notifications_unknown", "Of both, those that said unknown.", "traffic"),
-        _counter("notifications_acked", "First sends that were acked.", "traffic"),
-        _counter("notifications_superseded", "Overtaken by a newer version.", "traffic"),
-        _counter("notifications_abandoned", "Their session or registration ended.", "traffic"),
-        _gauge("notifications_outstanding", "First sends that are none of these yet.", "traffic"),
+        _counter("notifications", "Handed to sessions: a version, or unknown.", "traffic", "kind"),
+        _counter("notifications_resent", "Of these, those that the regular check found not acked."),
         _counter("notifications_suppressed", "Left out: the session made the change itself."),
         _counter("broadcasts", "Frames written to many sessions at once."),
         _counter("acks", "Acks taken."),

@@ -60,6 +60,17 @@ def test_an_ack_of_what_was_overtaken_leaves_the_latest_due(by_event: bool) -> N
     assert Device(pair).versions() == []
 
 
+def test_what_is_not_acked_is_told_again_by_the_regular_check_and_counted() -> None:
+    device = told(pair := Pair())
+    pair.run(150)
+    again = len(device.versions()) - 1
+    assert again >= 2
+    assert pair.registrar.core.counters["resent"] == again
+    ack(device, 1, device.notified[0].epoch, by_event=True)
+    pair.run(150)
+    assert pair.registrar.core.counters["resent"] == again
+
+
 def one_behind(pair: Pair, last: int, by_event: bool) -> Device:
     """Each ack is heard when the next version has been told."""
     device = told(pair)

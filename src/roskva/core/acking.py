@@ -53,7 +53,7 @@ class Acking:
         now, opened, soil = self.interests.now, Phase.OPEN, self.saving.soil
         latest = version == known[0]
         new = known if latest else (version, epoch)
-        fresh = settled = 0
+        fresh = 0
         for session in map(self.conns.get, conns):
             if session is None or session.phase is not opened:
                 continue
@@ -64,19 +64,12 @@ class Acking:
                 continue
             fresh += 1
             held[session] = new
-            if latest:
-                if watched.untold is None:
-                    settled += 1
-                else:
-                    watched.acked_by(session)
             if session.keep:
                 soil(session, key)
         if fresh:
             if version > watched.max_acked:
                 watched.max_acked = version
             self.counters["acks"] += fresh
-        if settled:
-            watched.acked(settled)
 
     def ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
         watched = session.registered.get(key)
@@ -93,9 +86,6 @@ class Acking:
             new = freshness.after_ack(acked, version, epoch, known)
         self.counters["acks"] += 1
         if new is not acked and new != acked:
-            settled = new is known or due(new, known) is Due.NOTHING
-            if settled and due(acked, known) is not Due.NOTHING:
-                watched.acked_by(session)
             self.saving.set_acked(session, watched, new)
             if version == NO_VERSION and due(new, known) is Due.VERSION:
                 self.telling.tell_one(session, watched)

@@ -164,10 +164,6 @@ class Apply(msgspec.Struct, frozen=True):
     last: int
     updates: Sequence[tuple[int, Update]]
     request: Handle = None
-    left_out: int = 0
-    """Updates of the range beyond `applied` that are not in it, because it has newer ones."""
-    probes_left_out: int = 0
-    """Of these, the prober's own."""
 
 
 class FeedEnd(msgspec.Struct, frozen=True):

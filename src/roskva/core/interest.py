@@ -9,7 +9,6 @@ from itertools import islice
 from roskva.core.digest import DigestSum, hash_of
 from roskva.core.effects import DropLink, Effect, SendLink
 from roskva.core.session import Session, Watched
-from roskva.core.sums import SumsByTraffic
 from roskva.model import Key, shard_of
 from roskva.wire.links import (
     LINK_PROTOCOL,
@@ -81,7 +80,6 @@ class Interests:
         self.step = 0
         self.watched: dict[Key, Watched] = {}
         self.lingering: dict[Key, float] = {}
-        self.sums = SumsByTraffic()
         self.links = [ShardLink(shard) for shard in range(shards)]
 
     def watch(self, key: Key) -> Watched:
@@ -89,7 +87,7 @@ class Interests:
         if watched is None:
             h = hash_of(key)
             shard = shard_of(key, len(self.links))
-            watched = self.watched[key] = Watched(key, h, shard, self.sums.of(key))
+            watched = self.watched[key] = Watched(key, h, shard)
             link = self.links[watched.shard]
             link.digest.add(h)
             link.adding.append(key)
@@ -133,10 +131,7 @@ class Interests:
         return True
 
     def learn(self, link: ShardLink, watched: Watched, said: Known | Push) -> None:
-        known = (said.version, said.epoch)
-        if watched.known != known:
-            watched.moves()
-        watched.known = known
+        watched.known = (said.version, said.epoch)
         watched.payload = said.payload
         watched.changed_in = self.step
         watched.incarnation = link.incarnation

@@ -55,7 +55,7 @@ from roskva.core.effects import (
     Tick,
 )
 from roskva.core.objects import Object, Unflushed
-from roskva.model import NO_VERSION, OF_PROBER, Key, Update, object_epoch, shard_epoch
+from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_epoch
 from roskva.wire.links import (
     DIGEST_KIND,
     LINK_PROTOCOL,
@@ -100,11 +100,7 @@ class Link:
         self.heard_at = now
 
 
-COUNTERS: Final = (
-    *("applied", "old", "pushes", "probe_applied", "probe_old", "probe_pushes"),
-    *("gaps", "epochs"),
-)
-"""Each entry of the feed counts once: as applied, or as old. The prober's own count apart."""
+COUNTERS: Final = ("applied", "old", "pushes", "gaps", "epochs")
 _REQUESTED: Final = -1
 _ANSWER_ROOM: Final = 1 << 20
 """Bytes of payload in one message; a link frame holds a few times that."""
@@ -132,8 +128,6 @@ class Matcher:
         self.catch_up_to: int | None = None
         self.resets_ahead: dict[Key, int] = {}
         """Offsets beyond `applied` of resets that were merged already."""
-        self.ahead: set[int] = set()
-        """Offsets beyond `applied` of updates that were merged, and counted."""
         self.caught_up = False
         self.failed_loads: list[Key] = []
         self.announcing: dict[Key, None] = {}
@@ -210,17 +204,16 @@ class Matcher:
         if self.resets_ahead:
             ahead = self.resets_ahead.items()
             self.resets_ahead = {key: offset for key, offset in ahead if offset > applied}
-        if self.ahead:
-            self.ahead = {offset for offset in self.ahead if offset > applied}
 
     def _merge(self, batch: Apply, in_order: bool) -> None:
         applied, objects, unflushed = self.applied, self.objects, self.unflushed
         epoch, resets_ahead = self.epoch, self.resets_ahead
         changed: dict[Key, Object] = {}
-        newer: list[int] = []
+        came = newer = 0
         for offset, update in batch.updates:
             if offset <= applied:
                 continue
+            came += 1
             key = update.object
             if resets_ahead and offset <= resets_ahead.get(key, 0):
                 continue
@@ -228,7 +221,7 @@ class Matcher:
             if update.reset:
                 if not in_order:
                     resets_ahead[key] = offset
-                newer.append(offset)
+                newer += 1
                 unflushed.forget(key, update.version)
                 if entry is not None:
                     entry.forget(update.version)
@@ -239,39 +232,19 @@ class Matcher:
                     continue
                 changed[key] = entry
             if unflushed.merge(update, epoch):
-                newer.append(offset)
-        self._count(batch, newer, in_order)
+                newer += 1
+        self.counters["applied"] += newer
+        self.counters["old"] += came - newer
         if self.caught_up:
             self._tell(changed, in_order)
-
-    def _count(self, batch: Apply, newer: list[int], in_order: bool) -> None:
-        """What came early is counted then, and not when it comes again in its order."""
-        early, applied = self.ahead, self.applied
-        came = batch.updates
-        if early or not came or came[0][0] <= applied:
-            came = [(o, u) for o, u in came if o > applied and o not in early]
-        counted = [offset for offset in newer if offset not in early] if early else newer
-        probes = {offset for offset, update in came if update.object.startswith(OF_PROBER)}
-        probe_applied = sum(offset in probes for offset in counted) if probes else 0
-        counters = self.counters
-        counters["applied"] += len(counted) - probe_applied
-        counters["old"] += len(came) - len(counted) - len(probes) + probe_applied
-        counters["probe_applied"] += probe_applied
-        counters["probe_old"] += len(probes) - probe_applied
-        if in_order:
-            counters["old"] += batch.left_out - batch.probes_left_out
-            counters["probe_old"] += batch.probes_left_out
-        else:
-            early.update(offset for offset, _ in came)
 
     def _tell(self, changed: dict[Key, Object], in_order: bool) -> None:
         pushes: dict[Handle, list[Push]] = {}
         resets: dict[Handle, list[Known]] = {}
-        counters = self.counters
         for key, entry in changed.items():
             if entry.load:
                 continue
-            counters["probe_pushes" if key.startswith(OF_PROBER) else "pushes"] += 1
+            self.counters["pushes"] += 1
             if entry.update is None:
                 for link in entry.links:
                     resets.setdefault(link, []).append(self._known(key, entry))
@@ -329,7 +302,7 @@ class Matcher:
         self.epoch = shard_epoch(bits)
         if lineage != self.lineage or applied < self.applied:
             # What stands at their offsets now is something else.
-            self.resets_ahead, self.ahead = {}, set()
+            self.resets_ahead = {}
         self.lineage = lineage
         self._advance(applied)
         self.shard_row_due = True

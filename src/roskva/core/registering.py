@@ -193,7 +193,6 @@ class Registering:
                 acked = watched.sessions[session]
                 compared = freshness.declared(acked[0], acked, watched.known)
                 if compared != acked:
-                    watched.declared_by(session, compared)
                     self.saving.set_acked(session, watched, compared)
             self.telling.tell_one(session, watched)
         out = self.outbox.to(session)

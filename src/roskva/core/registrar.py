@@ -76,9 +76,9 @@ from roskva.wire.links import (
 from roskva.wire.messages import ClientMessage, Failure, Hello, ServerDigest
 
 COUNTERS: Final = (
-    *("broadcasts", "notified", "acks", "stale_acks", "forged_acks", "suppressed", "lagged"),
-    *("syncs", "turned_away", "rejected_tokens", "fenced", "stale_messages", "expired"),
-    *("revoked", "refreshed_tokens", "over_session_limit"),
+    *("broadcasts", "notified", "resent", "suppressed", "lagged"),
+    *("acks", "stale_acks", "forged_acks", "syncs", "turned_away", "rejected_tokens", "fenced"),
+    *("stale_messages", "expired", "revoked", "refreshed_tokens", "over_session_limit"),
 )
 
 
@@ -322,7 +322,7 @@ class Registrar:
                 self.saving.save_again(session)
             self.admitting.refresh(session)
             if not session.lagging:  # else it is scanned when it has drained
-                self.telling.walk(session)
+                self.telling.walk(session, repeats=True)
         self._visit_later(session, self.config.scan_interval)
 
     def _leave(self, session: Session) -> None:

@@ -7,14 +7,12 @@ Once acked, `(a, e)` is the very tuple that the object stands at: being fresh co
 own.
 """
 
-from collections.abc import Collection
 from enum import Enum
 from typing import Final, NamedTuple
 
 from roskva.core.digest import MASK
 from roskva.core.effects import Handle
-from roskva.core.freshness import Acked, Due, Known, due
-from roskva.core.sums import Sums
+from roskva.core.freshness import Acked, Known
 from roskva.model import NO_VERSION, NOBODY, Key
 
 KEPT_AUDIENCE: Final = 100
@@ -33,10 +31,10 @@ class Watched:
 
     __slots__ = (
         *("_audience", "changed_in", "hash", "incarnation", "key", "known", "max_acked"),
-        *("outstanding", "payload", "sessions", "shard", "sums", "untold"),
+        *("payload", "sessions", "shard"),
     )
 
-    def __init__(self, key: Key, hash: int, shard: int, sums: Sums) -> None:
+    def __init__(self, key: Key, hash: int, shard: int) -> None:
         self.key = key
         self.hash = hash
         self.shard = shard
@@ -51,11 +49,6 @@ class Watched:
         self.sessions: dict[Session, Acked] = {}
         """With what each has acked."""
         self._audience: tuple[Handle, ...] | None = None
-        self.sums = sums
-        self.outstanding = 0
-        """Sessions that were told what it stands at, and have not acked it."""
-        self.untold: set[Session] | None = None
-        """Sessions that are yet to be told."""
 
     def join(self, session: "Session", acked: Acked) -> None:
         self.sessions[session] = acked
@@ -65,7 +58,6 @@ class Watched:
         """What it had acked."""
         acked = self.sessions.pop(session)
         self._audience = None
-        self._abandoned_by(session, acked)
         return acked
 
     def audience(self) -> tuple[Handle, ...]:
@@ -77,69 +69,6 @@ class Watched:
         if len(audience) >= KEPT_AUDIENCE:
             self._audience = audience
         return audience
-
-    # Counting: see `sums.py`.
-
-    def moves(self) -> None:
-        """To where nobody was told of."""
-        self.sums.superseded += self.outstanding
-        self.outstanding = 0
-
-    def told_all(self, count: int, but: "set[Session] | None") -> None:
-        """So many, right after it moved."""
-        self.sums.first += count
-        self.outstanding = count
-        self.untold = but or None
-
-    def told(self, sessions: "Collection[Session]") -> None:
-        first, untold = 0, self.untold
-        if untold is not None:
-            first = len(untold)
-            untold.difference_update(sessions)
-            first -= len(untold)
-            self.untold = untold or None
-        self.sums.first += first
-        self.outstanding += first
-        self.sums.resent += len(sessions) - first
-
-    def acked(self, count: int) -> None:
-        self.sums.acked += count
-        self.outstanding -= count
-
-    def acked_by(self, session: "Session") -> None:
-        """What was due to it."""
-        if not self._no_longer_untold(session):
-            self.acked(1)
-
-    def nothing_for(self, session: "Session") -> None:
-        self._no_longer_untold(session)
-
-    def declared_by(self, session: "Session", acked: Acked) -> None:
-        """It begins anew, with the version in its cache."""
-        self._abandoned_by(session, self.sessions[session])
-        self.sessions[session] = acked
-        self.begins_with(session)
-
-    def _abandoned_by(self, session: "Session", acked: Acked) -> None:
-        told = not self._no_longer_untold(session)
-        if told and self.known is not None and due(acked, self.known) is not Due.NOTHING:
-            self.sums.abandoned += 1
-            self.outstanding -= 1
-
-    def begins_with(self, session: "Session") -> None:
-        if self.untold is None:
-            self.untold = set()
-        self.untold.add(session)
-
-    def _no_longer_untold(self, session: "Session") -> bool:
-        """Whether it was until now."""
-        untold = self.untold
-        if untold is None or session not in untold:
-            return False
-        untold.remove(session)
-        if not untold:
-            self.untold = None
-        return True
 
 
 class Unconfirmed(NamedTuple):
@@ -182,6 +111,7 @@ class Session:
         "unconfirmed",
         "unsaved",
         "walk",
+        "walk_repeats",
         "walk_since",
     )
 
@@ -229,15 +159,16 @@ class Session:
         """What is left of a walk over the registrations."""
         self.walk_since = 0
         """The walk is about what changed in this step or later."""
+        self.walk_repeats = False
+        """The walk is the regular one: what it finds due was told before, and not acked."""
 
     def add(self, watched: Watched, acked: Acked) -> None:
         if watched.key in self.registered:
-            watched.declared_by(self, acked)
+            watched.sessions[self] = acked
         else:
             self.registered[watched.key] = watched
             self.hash_sum = (self.hash_sum + watched.hash) & MASK
             watched.join(self, acked)
-            watched.begins_with(self)
         if acked[0] > watched.max_acked:
             watched.max_acked = acked[0]
 

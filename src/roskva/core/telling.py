@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from roskva.core.effects import Broadcast, Handle
-from roskva.core.freshness import NEVER, Due, Known, due
+from roskva.core.freshness import NEVER, Due, due
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.outgoing import Outbox
 from roskva.core.saving import Saving
@@ -66,21 +66,16 @@ class Telling:
         watched = self.interests.watched.get(push.object)
         if watched is None:
             return
-        stood_at = watched.known
-        before = stood_at if self.interests.holds(watched) else None
+        before = watched.known if self.interests.holds(watched) else None
         self.interests.learn(link, watched, push)
         if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
-            self._arrive(watched, stood_at)
+            self.arrived.append(watched)
             return
         without = self._authors(watched, push) if push.source else ()
         if watched.sessions:
             self.counters["broadcasts"] += 1
-            if self.slow or without or stood_at == watched.known:
-                self._count(watched, without, moved=stood_at != watched.known)
-                conns = self._audience(watched, without)
-            else:
-                watched.told_all(len(watched.sessions), None)
-                conns = watched.audience()
+            left_out = self.slow or without
+            conns = self._audience(watched, without) if left_out else watched.audience()
             message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
             self.outbox.emit(Broadcast(message, conns, watched.changed_in))
 
@@ -88,14 +83,8 @@ class Telling:
         for said in known:
             watched = self.interests.watched.get(said.object)
             if watched is not None:
-                stood_at = watched.known
                 self.interests.learn(link, watched, said)
-                self._arrive(watched, stood_at)
-
-    def _arrive(self, watched: Watched, stood_at: Known | None) -> None:
-        if watched.known != stood_at:
-            watched.untold = set(watched.sessions) or None
-        self.arrived.append(watched)
+                self.arrived.append(watched)
 
     def _audience(self, watched: Watched, without: Collection[Session]) -> Sequence[Handle]:
         """All but these, and but those that lag."""
@@ -104,21 +93,6 @@ class Telling:
             for session in watched.sessions
             if not session.lagging and session not in without
         ]
-
-    def _count(self, watched: Watched, without: Collection[Session], moved: bool) -> None:
-        """A broadcast to all sessions of an object but these, and but those that lag."""
-        sessions, key = watched.sessions, watched.key
-        left_out: set[Session] = set()
-        if self.slow and len(self.slow) < len(sessions):
-            left_out = {session for session in self.slow if key in session.registered}
-        elif self.slow:
-            left_out = {session for session in sessions if session.lagging}
-        if without:
-            left_out.difference_update(without)
-        if moved:
-            watched.told_all(len(sessions) - len(without) - len(left_out), left_out)
-            return
-        watched.told([s for s in sessions if s not in left_out and s not in without])
 
     def _authors(self, watched: Watched, push: Push) -> list[Session]:
         """Sessions of the change's author that had acked all before it: they hold it already."""
@@ -158,15 +132,9 @@ class Telling:
                     astray.append(session)
         self._tell(watched, behind, _notification(watched))
         self._tell(watched, astray, Notification(key, None, known[1]))
-        watched.sums.unknown += len(astray)
-        if watched.untold:
-            held = watched.sessions
-            left = {s for s in watched.untold if due(held[s], known) is not Due.NOTHING}
-            watched.untold = left or None
         return len(watched.sessions) + 1
 
     def _tell(self, watched: Watched, sessions: list[Session], notification: Notification) -> None:
-        watched.told(sessions)
         if len(sessions) == 1:
             self.outbox.to(sessions[0]).notifications.append(notification)
             self.counters["notified"] += 1
@@ -183,7 +151,6 @@ class Telling:
         assert watched.known is not None
         told = due(watched.sessions[session], watched.known)
         if told is Due.NOTHING:
-            watched.nothing_for(session)
             return False
         if session.lagging:
             session.skipped = session.skipped or {}
@@ -193,17 +160,15 @@ class Telling:
             notification = _notification(watched)
         else:
             notification = Notification(watched.key, None, watched.known[1])
-            watched.sums.unknown += 1
-        watched.told((session,))
         self.outbox.to(session).notifications.append(notification)
         self.counters["notified"] += 1
         return True
 
-    def walk(self, session: Session, since: int = 0) -> None:
+    def walk(self, session: Session, since: int = 0, repeats: bool = False) -> None:
         """Over all registrations, telling what is due of what changed since."""
         if session.walk is None:
             session.walk = list(session.registered)
-            session.walk_since = since
+            session.walk_since, session.walk_repeats = since, repeats
             self.walks.append(session)
 
     def _walk(self, session: Session) -> int:
@@ -214,6 +179,8 @@ class Telling:
             watched = self.interests.watched.get(left.pop())
             if watched is not None and self._is_for(session, watched):
                 sent += self.tell_one(session, watched)
+        if session.walk_repeats:
+            self.counters["resent"] += sent
         if session.lagging:
             return looked + 1  # it keeps its place
         if left:

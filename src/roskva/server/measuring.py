@@ -5,18 +5,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from roskva.core.sums import SUMS
 from roskva.feed.trace import Trace
-from roskva.metrics import Sample, Times, of_times
+from roskva.metrics import TRAFFIC, Sample, Times, of_times
 from roskva.server.front import NodeFront, traffic_of
 from roskva.server.shard import Shard
 from roskva.server.status import resident_bytes
 from roskva.wire.admin import PipelineNow, ProbeNow
 
 LOOK_S: Final = 0.1
+_OF_MATCHER: Final = {
+    "applied": "updates_applied",
+    "old": "updates_old",
+    "pushes": "pushes",
+    "gaps": "gaps",
+    "epochs": "epochs",
+}
 _OF_REGISTRAR: Final = {
     "broadcasts": "broadcasts",
     "acks": "acks",
+    "resent": "notifications_resent",
     "suppressed": "notifications_suppressed",
     "lagged": "slow_sessions_skipped",
     "syncs": "sync_repairs",
@@ -77,18 +84,11 @@ def _of_shards(shards: Sequence[Shard]) -> Iterator[Sample]:
     def rows(counter: str) -> int:
         return sum(shard.rows.counters[counter] for shard in shards)
 
-    published = {
-        "users": sum(shard.published for shard in shards),
-        "probe": sum(shard.probe_published for shard in shards),
-    }
-    for traffic, prefix in (("users", ""), ("probe", "probe_")):
-        label = {"traffic": traffic}
-        yield Sample("roskva_updates_published_total", published[traffic], label)
-        yield Sample("roskva_updates_applied_total", matched(f"{prefix}applied"), label)
-        yield Sample("roskva_updates_old_total", matched(f"{prefix}old"), label)
-        yield Sample("roskva_pushes_total", matched(f"{prefix}pushes"), label)
-    for counter in ("gaps", "epochs"):
-        yield Sample(f"roskva_{counter}_total", matched(counter))
+    for traffic in TRAFFIC:
+        published = sum(shard.published[traffic] for shard in shards)
+        yield Sample("roskva_updates_published_total", published, {"traffic": traffic})
+    for counter, name in _OF_MATCHER.items():
+        yield Sample(f"roskva_{name}_total", matched(counter))
     yield of_times("roskva_feed_append_seconds", [shard.append_times for shard in shards])
     yield of_times("roskva_feed_fsync_seconds", [shard.fsync_times for shard in shards])
     for name in ("write", "sync", "read"):
@@ -108,12 +108,9 @@ def _of_front(front: NodeFront) -> Iterator[Sample]:
         yield Sample(f"roskva_{name}_total", core.counters[counter])
     for why in ("stale", "forged"):
         yield Sample("roskva_acks_refused_total", core.counters[f"{why}_acks"], {"why": why})
-    by_traffic = core.interests.sums
-    for traffic, sums in (("users", by_traffic.users), ("probe", by_traffic.probe)):
-        label = {"traffic": traffic}
-        for name in SUMS:
-            yield Sample(f"roskva_notifications_{name}_total", getattr(sums, name), label)
-        yield Sample("roskva_notifications_outstanding", sums.outstanding, label)
+    for (traffic, kind), count in front.notifications.counts.items():
+        label = {"traffic": traffic, "kind": kind}
+        yield Sample("roskva_notifications_total", count, label)
     for traffic, by_channel in front.sessions().items():
         for channel, count in by_channel.items():
             yield Sample("roskva_sessions", count, {"channel": channel, "traffic": traffic})

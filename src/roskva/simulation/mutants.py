@@ -215,15 +215,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "nothing sent twice",
-        ("core.registrar:Registrar._visit", "self.telling.walk(session)", "pass"),
-    ),
-    _mutant(
-        "counted as told although it lags",
-        ("core.telling:Telling._count", "- len(without) - len(left_out)", "- len(without)"),
-    ),
-    _mutant(
-        "counted again after a gap",
-        ("core.matcher:Matcher._count", "early.update(", "list("),
+        ("core.registrar:Registrar._visit", "self.telling.walk(session, repeats=True)", "pass"),
     ),
     _mutant(
         "row does not learn the number of a session it is older than",

@@ -36,7 +36,6 @@ from roskva.errors import BadMessage
 from roskva.model import NO_VERSION
 from roskva.simulation.network import Connection, Link
 from roskva.simulation.node import Node
-from roskva.simulation.sums import check_sums
 from roskva.wire import codec
 from roskva.wire.links import FromShard
 from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage
@@ -106,7 +105,6 @@ class RegistrarNode(Node):
     def crash(self) -> None:
         if not self.alive:
             return
-        check_sums(self.core)
         self.end()
         for conn in list(self.conns.values()):
             conn.reset()

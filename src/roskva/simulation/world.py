@@ -28,7 +28,6 @@ from roskva.simulation.oracle import Oracle, Violation
 from roskva.simulation.pipeline import Bridge, Publisher
 from roskva.simulation.registrar import RegistrarNode
 from roskva.simulation.shard import ShardNode
-from roskva.simulation.sums import check_counted, check_sums
 from roskva.simulation.tape import Tape
 
 MAX_HELD_BYTES: Final = 64 * 1024
@@ -127,7 +126,6 @@ class World:
         self.check_liveness(lambda client, key: True)
         self.check_quiet()
         self.check_feeds()
-        self.check_sums()
         self.check_empty()
 
     def start(self) -> None:
@@ -245,14 +243,6 @@ class World:
                 mine = shard_of(update.object, self.swarm.shards) == shard.index
                 if mine and (update.object, update.version) not in held:
                     raise Violation(f"{update.object} {update.version} vanished from its feed")
-
-    def check_sums(self) -> None:
-        for registrar in self.registrars:
-            if registrar.alive:
-                check_sums(registrar.core)
-        for shard in self.shards:
-            if shard.alive:
-                check_counted(shard.matcher, shard.handed)
 
     def check_empty(self) -> None:
         for client in self.everybody():

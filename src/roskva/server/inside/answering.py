@@ -102,12 +102,9 @@ class Answers:
         return shard
 
     def _counted(self) -> dict[str, int]:
-        """Of users: what the prober does is left out."""
         shards = list(self._shards.values())
         counted = counters(self._front, shards)
-        if self._front is not None:
-            counted["acks"] -= self._front.core.interests.sums.probe.acked
-        return {**counted, "appended": sum(shard.published for shard in shards)}
+        return {**counted, "appended": sum(shard.published["users"] for shard in shards)}
 
     async def _now(self) -> ProcessFacts:
         status = self.status()

@@ -151,13 +151,7 @@ def settle_rows(core: Rows) -> None:
 _SKIPPED: Final = frozenset(
     (
         *("config", "keys", "standing", "counters", "_effects", "outbox", "confirm"),
-        *(
-            "ahead",
-            "outstanding",
-            "slow",
-            "sums",
-            "untold",
-        ),  # they count, and nothing turns on them
+        *("slow", "walk_repeats"),  # the one follows from `lagging`, the other counts
     )
 )
 _SKIPPED_OF_REGISTRARS: Final = _SKIPPED | {"watched", "conns", "sessions"}  # its parts have them
