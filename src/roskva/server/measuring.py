@@ -7,8 +7,9 @@ from typing import Final
 
 from roskva.feed.trace import Trace
 from roskva.metrics import TRAFFIC, Sample, Times, of_times
-from roskva.server.front import NodeFront, traffic_of
-from roskva.server.shard import Shard
+from roskva.server.observers import Counters
+from roskva.server.registrar import RegistrarServer, traffic_of
+from roskva.server.shard import ShardServer
 from roskva.server.status import resident_bytes
 from roskva.wire.admin import PipelineNow, ProbeNow
 
@@ -47,8 +48,9 @@ async def measure_lag(tell: Callable[[float], None]) -> None:
 
 
 def of_process(
-    front: NodeFront | None,
-    shards: Sequence[Shard],
+    front: RegistrarServer | None,
+    shards: Sequence[ShardServer],
+    counters: Counters,
     mqtt: Mapping[str, int],
     lag: Times,
     trace: Trace | None,
@@ -59,9 +61,9 @@ def of_process(
     yield Sample("roskva_process_cpu_seconds_total", time.process_time())
     yield of_times("roskva_loop_lag_seconds", [lag])
     if shards:
-        yield from _of_shards(shards)
+        yield from _of_shards(shards, counters)
     if front is not None:
-        yield from _of_front(front)
+        yield from _of_front(front, counters)
     for what, count in mqtt.items():
         yield Sample("roskva_mqtt_troubles_total", count, {"what": what})
     if trace is not None:
@@ -69,7 +71,7 @@ def of_process(
             yield of_times("roskva_stage_seconds", [times], stage=stage)
 
 
-def _of_shards(shards: Sequence[Shard]) -> Iterator[Sample]:
+def _of_shards(shards: Sequence[ShardServer], counters: Counters) -> Iterator[Sample]:
     for shard in shards:
         matcher, number = shard.matcher, {"shard": str(shard.number)}
         yield Sample("roskva_shard_lag_offsets", max(0, shard.feed_end - matcher.applied), number)
@@ -85,7 +87,7 @@ def _of_shards(shards: Sequence[Shard]) -> Iterator[Sample]:
         return sum(shard.rows.counters[counter] for shard in shards)
 
     for traffic in TRAFFIC:
-        published = sum(shard.published[traffic] for shard in shards)
+        published = counters.published[traffic]
         yield Sample("roskva_updates_published_total", published, {"traffic": traffic})
     for counter, name in _OF_MATCHER.items():
         yield Sample(f"roskva_{name}_total", matched(counter))
@@ -102,13 +104,13 @@ def _of_shards(shards: Sequence[Shard]) -> Iterator[Sample]:
         yield Sample("roskva_row_writes_refused_total", rows(why), {"why": why})
 
 
-def _of_front(front: NodeFront) -> Iterator[Sample]:
+def _of_front(front: RegistrarServer, counters: Counters) -> Iterator[Sample]:
     core = front.core
     for counter, name in _OF_REGISTRAR.items():
         yield Sample(f"roskva_{name}_total", core.counters[counter])
     for why in ("stale", "forged"):
         yield Sample("roskva_acks_refused_total", core.counters[f"{why}_acks"], {"why": why})
-    for (traffic, kind), count in front.notifications.counts.items():
+    for (traffic, kind), count in counters.notifications.counts.items():
         label = {"traffic": traffic, "kind": kind}
         yield Sample("roskva_notifications_total", count, label)
     for traffic, by_channel in front.sessions().items():

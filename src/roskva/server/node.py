@@ -10,14 +10,14 @@ import logging
 import random
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from roskva.config import Config
+from roskva.core.effects import FromLink
 from roskva.core.token import TokenKeys
-from roskva.errors import BadMessage, RoskvaError
+from roskva.errors import BadMessage
 from roskva.feed.commit import Committer
 from roskva.feed.trace import Trace
 from roskva.handover import Handover
@@ -26,29 +26,22 @@ from roskva.links.running import Process
 from roskva.server.access.access import Access
 from roskva.server.directory import DataDirectory
 from roskva.server.doors import Doors
-from roskva.server.front import NodeFront
+from roskva.server.executor import ShardExecutor
 from roskva.server.inside.answering import Answers
 from roskva.server.inside.gathering import Inside
+from roskva.server.inside.notes import Notes
 from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
 from roskva.server.measuring import measure_lag
-from roskva.server.ports import LocalPort, Port, SocketPort
+from roskva.server.observers import Counters, Observers, Tracer, open_trace, write_trace
+from roskva.server.registrar import RegistrarServer
 from roskva.server.reload import Reloads
-from roskva.server.shard import Shard
-from roskva.server.tracing import TracedFront, TracedShard, keep_trace, open_trace
+from roskva.server.shard import ShardServer
+from roskva.server.shard_links import LastingLink, LocalLink, SocketLink
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
-from roskva.wire.links import (
-    Ask,
-    Forget,
-    FromShard,
-    LinkHello,
-    NotPublished,
-    Offer,
-    Publish,
-    Published,
-    Told,
-)
+from roskva.host.observer import Observer
+from roskva.wire.links import Ask, Forget, FromShard, LinkHello, Offer, Told
 
 _log = logging.getLogger(__name__)
 _COME_BACK_MS: Final = 2000
@@ -93,10 +86,12 @@ class Node:
         self.reloads = reloads
         self._access = Access(config, keys)
         reloads.add("the settings of apps", self._reload)
-        self._shards: dict[int, Shard] = {}
-        self._front: NodeFront | None = None
+        self._shards: dict[int, ShardServer] = {}
+        self._registrar: RegistrarServer | None = None
         self._trace: Trace | None = None
-        self.answers = Answers(role.name, data.meta.shards, self._shards)
+        counters, notes = Counters(), Notes(role.name)
+        self._observers: list[Observer] = [counters, notes]
+        self.answers = Answers(role.name, data.meta.shards, self._shards, counters, notes)
 
     async def run(self, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -107,6 +102,7 @@ class Node:
                 one_in = self._config.node.trace_one_in
                 self._trace = open_trace(self._data.path, self.role.name, one_in)
                 self.answers.trace = self._trace
+                self._observers.append(Tracer(self._trace, self.role.shards))
             await self._open_shards()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -115,7 +111,7 @@ class Node:
                 if self._listeners is not None:
                     running += await self._open_front(self._listeners)
                 if self._trace is not None:
-                    running.append(tasks.create_task(keep_trace(self._trace)))
+                    running.append(tasks.create_task(write_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
                 running.append(tasks.create_task(self.answers.rates.run()))
                 running.append(tasks.create_task(measure_lag(self._late_by)))
@@ -138,8 +134,8 @@ class Node:
 
     def _late_by(self, seconds: float) -> None:
         self.answers.lag.observe(seconds)
-        if self._front is not None:
-            self._front.pressure.late_by(seconds)
+        if self._registrar is not None:
+            self._registrar.pressure.late_by(seconds)
 
     def _break(self, error: Exception) -> None:
         if not self._broken.done():
@@ -151,13 +147,11 @@ class Node:
         feed = self._config.feed
         committer = Committer(max_wait_s=feed.commit_wait_ms / 1000, handover=self._handover)
         for number in self.role.shards:
-            kind = Shard if self._trace is None else TracedShard
-            shard = await kind.open(
-                self._data, number, feed, committer, self._break, self._on_fast_path
+            self._shards[number] = await ShardServer.open(
+                *(self._data, number, feed, committer, self._handover, self._break),
+                self._on_fast_path,
+                Observers(self._observers),
             )
-            if self._trace is not None and isinstance(shard, TracedShard):
-                shard.trace = self._trace
-            self._shards[number] = shard
 
     def _on_fast_path(self, app: str) -> bool:
         return self._config.app(app).fast_path
@@ -168,7 +162,7 @@ class Node:
         async with server:
             await server.serve_forever()
 
-    def shard(self, number: int) -> Shard | None:
+    def shard(self, number: int) -> ShardServer | None:
         return self._shards.get(number)
 
     def spawn(self, work: Any) -> None:
@@ -177,50 +171,45 @@ class Node:
     # The front.
 
     async def _open_front(self, listeners: Listeners) -> list["asyncio.Task[None]"]:
-        shards = self._data.meta.shards
-        kind = NodeFront if self._trace is None else TracedFront
-        authority = self._access.authority
-        front = kind(
-            *(self.role.name, shards, self._config, authority, self._keys, self._break),
-            self._handover,
+        registrar = self._registrar = RegistrarServer(
+            *(self.role.name, self._data.meta.shards, self._config, self._access.authority),
+            *(self._keys, self._break, self._handover, Observers(self._observers)),
         )
-        if self._trace is not None and isinstance(front, TracedFront):
-            front.trace = self._trace
-        self._front = front
-        front.ports = [self._port(number, front) for number in range(shards)]
-        tasks = [self._tasks.create_task(port.run()) for port in front.ports]
+        for number in range(self._data.meta.shards):
+            registrar.links.append(self._link(number, registrar))
+        tasks = [self._tasks.create_task(link.run()) for link in registrar.links]
         tasks.append(self._tasks.create_task(self._access.run()))
-        self.answers.serve(front)
+        self.answers.serve(registrar)
         inside = Inside(
             self.role, lambda: self._config, self._data.path, self.answers, listeners.ports
         )
-        self._doors = Doors(front, inside, self._config, self.reloads)
+        self._doors = Doors(registrar, inside, self._config, self.reloads)
         self.answers.mqtt = self._doors.mqtt_counters
         await self._doors.open(self._tasks, listeners)
         tasks.append(self._tasks.create_task(self._doors.ping()))
         return tasks
 
-    def _port(self, number: int, front: NodeFront) -> Port:
+    def _link(self, number: int, registrar: RegistrarServer) -> LastingLink:
         if number in self._shards:
-            return LocalPort(self._shards[number], front)
+            return LocalLink(self._shards[number].executor, registrar.step)
         owner = next(process for process in self.role.processes if number in process.shards)
-        return SocketPort(number, owner.socket, front)
+        return SocketLink(number, owner.socket, registrar.step)
 
     def _reload(self, config: Config) -> None:
         """What may change while a node runs, and the keys of tokens with it."""
         keys = token_keys(self._data.path)
         config = msgspec.structs.replace(self._config, defaults=config.defaults, apps=config.apps)
-        if self._front is not None:
-            self._front.reload(config, self._access.reload(config, keys), keys)
+        if self._registrar is not None:
+            self._registrar.reload(config, self._access.reload(config, keys), keys)
         self._config = config
         _log.info("the settings of apps and the keys of tokens were read again")
 
     async def _stop_serving(self) -> None:
         """Acks first, then the sessions, each with a time to come back at."""
-        if self._front is None:
+        if self._registrar is None:
             return
         self._doors.shut()
-        self._front.dismiss(lambda: random.randrange(_COME_BACK_MS))
+        self._registrar.dismiss(lambda: random.randrange(_COME_BACK_MS))
         await self._doors.close()
 
 
@@ -241,8 +230,10 @@ class _PeerStream:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._shard: Shard | None = None
-        self._link = 0
+        self._greeted: int | None = None
+        """The shard that this link is to."""
+        self._links: dict[int, tuple[ShardExecutor, int]] = {}
+        """By shard: under which number it knows this stream."""
         self.stream = Framed(lambda _: None, self._received, self._lost)
 
     def send(self, message: FromShard) -> None:
@@ -263,32 +254,27 @@ class _PeerStream:
                 self._node.spawn(self._tell(message))
                 return
             case Offer(shard=number):
-                shard = self._node.shard(number)
-                if shard is None:
-                    stream.drop()
-                else:
-                    shard.offered(self, message)
-                return
-            case LinkHello(shard=number) | Forget(shard=number) if self._shard is None:
-                self._shard = self._node.shard(number)
-                if self._shard is not None:
-                    self._link = self._shard.accept(self)
-        if self._shard is None:
+                shard = number
+            case LinkHello(shard=number) | Forget(shard=number) if self._greeted is None:
+                shard = self._greeted = number
+            case _:
+                shard = -1 if self._greeted is None else self._greeted
+        link = self._links.get(shard) or self._accept(shard)
+        if link is None:
             stream.drop()
-        elif isinstance(message, Publish):
-            self._shard.publish(message.updates, partial(self._published, message.request))
         else:
-            self._shard.received(self._link, message)
+            link[0].step(FromLink(link[1], message))
 
-    def _published(self, request: int, outcome: list[int] | RoskvaError) -> None:
-        if isinstance(outcome, RoskvaError):
-            self.send(NotPublished(request, outcome.code, str(outcome)))
-        else:
-            self.send(Published(request, outcome))
+    def _accept(self, number: int) -> tuple[ShardExecutor, int] | None:
+        shard = self._node.shard(number)
+        if shard is None:
+            return None
+        link = self._links[number] = shard.executor, shard.executor.accept(self)
+        return link
 
     async def _tell(self, question: Ask) -> None:
         self.send(Told(msgspec.json.encode(await self._node.answers.answer(question))))
 
     def _lost(self, stream: Framed) -> None:
-        if self._shard is not None:
-            self._shard.lost(self._link)
+        for executor, link in self._links.values():
+            executor.lost(link)

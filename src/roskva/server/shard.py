@@ -11,7 +11,8 @@ import msgspec
 
 from roskva.config import FeedConfig
 from roskva.core.effects import FeedEnd, PutShard
-from roskva.core.matcher import MatcherConfig
+from roskva.core.matcher import Matcher, MatcherConfig
+from roskva.core.rows import Rows
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.base import START, Locked
@@ -103,6 +104,22 @@ class ShardServer:
         shard = cls(opened, data.meta.shards, committer, handover, broken, fast_path, observer)
         shard.tell_feed_end()
         return shard
+
+    @property
+    def matcher(self) -> Matcher:
+        return self.host.matcher
+
+    @property
+    def rows(self) -> Rows:
+        return self.host.rows
+
+    @property
+    def store(self) -> StoreWorker:
+        return self.executor.store
+
+    @property
+    def append_times(self) -> Times:
+        return self.executor.feed.times
 
     @property
     def feed_end(self) -> int:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from roskva.config import Config, PipelineConfig
 from roskva.links.reporting import read_report
-from roskva.server.front import NodeFront
-from roskva.server.shard import Shard
+from roskva.server.registrar import RegistrarServer
+from roskva.server.shard import ShardServer
 from roskva.wire.admin import PipelineNow, ProbeNow
 
 PIPELINE_REPORT: Final = "pipeline.json"
@@ -18,7 +18,7 @@ PROBE_REPORT: Final = "probe.json"
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-def counters(front: NodeFront | None, shards: Sequence[Shard]) -> dict[str, int]:
+def counters(front: RegistrarServer | None, shards: Sequence[ShardServer]) -> dict[str, int]:
     found: dict[str, int] = {}
     if front is not None:
         found = {**front.core.counters, **front.counters}
@@ -29,7 +29,7 @@ def counters(front: NodeFront | None, shards: Sequence[Shard]) -> dict[str, int]
     return found
 
 
-def process_status(name: str, front: NodeFront | None, shards: Sequence[Shard]) -> dict[str, Any]:
+def process_status(name: str, front: RegistrarServer | None, shards: Sequence[ShardServer]) -> dict[str, Any]:
     return {
         "name": name,
         "role": "+".join(["state"] * bool(shards) + ["registrar"] * (front is not None)),
@@ -44,7 +44,7 @@ def process_status(name: str, front: NodeFront | None, shards: Sequence[Shard]) 
     }
 
 
-def _shard_status(shard: Shard, process: str) -> dict[str, Any]:
+def _shard_status(shard: ShardServer, process: str) -> dict[str, Any]:
     matcher = shard.matcher
     return {
         "shard": shard.number,

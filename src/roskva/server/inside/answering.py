@@ -8,7 +8,6 @@ from roskva.errors import BadInput, RoskvaError
 from roskva.feed.trace import Trace
 from roskva.metrics import Sample, Times
 from roskva.model import Key, shard_of
-from roskva.server.front import NodeFront
 from roskva.server.inside import sessions, stored
 from roskva.server.inside.facts import (
     FrontClient,
@@ -18,10 +17,13 @@ from roskva.server.inside.facts import (
     RowSeen,
     Stands,
 )
+from roskva.server.inside.notes import Notes
 from roskva.server.inside.rates import Rates
 from roskva.server.inside.sessions import Census
 from roskva.server.measuring import of_process
-from roskva.server.shard import Shard
+from roskva.server.observers import Counters
+from roskva.server.registrar import RegistrarServer
+from roskva.server.shard import ShardServer
 from roskva.server.status import counters, process_status
 from roskva.wire.admin import Freshness, ProcessNow, ShardNow
 from roskva.wire.links import Ask
@@ -30,12 +32,21 @@ _log = logging.getLogger(__name__)
 
 
 class Answers:
-    def __init__(self, process: str, shard_count: int, shards: Mapping[int, Shard]) -> None:
+    def __init__(
+        self,
+        process: str,
+        shard_count: int,
+        shards: Mapping[int, ShardServer],
+        counters: Counters,
+        notes: Notes,
+    ) -> None:
         """`shards`: those that this process owns."""
         self._process = process
         self._shard_count = shard_count
         self._shards = shards
-        self._front: NodeFront | None = None
+        self._counters = counters
+        self._notes = notes
+        self._front: RegistrarServer | None = None
         self._census: Census | None = None
         self.trace: Trace | None = None
         self.lag = Times()
@@ -43,7 +54,7 @@ class Answers:
         """What went wrong with MQTT connections here."""
         self.rates = Rates(self._counted)
 
-    def serve(self, front: NodeFront) -> None:
+    def serve(self, front: RegistrarServer) -> None:
         """This process has clients, too."""
         self._front = front
         self._census = Census(front.core)
@@ -93,9 +104,9 @@ class Answers:
 
     def metrics(self) -> list[Sample]:
         shards = list(self._shards.values())
-        return list(of_process(self._front, shards, self.mqtt, self.lag, self.trace))
+        return list(of_process(self._front, shards, self._counters, self.mqtt, self.lag, self.trace))
 
-    def _owned(self, number: int) -> Shard:
+    def _owned(self, number: int) -> ShardServer:
         shard = self._shards.get(number)
         if shard is None:
             raise BadInput("this process does not own that shard")
@@ -104,7 +115,7 @@ class Answers:
     def _counted(self) -> dict[str, int]:
         shards = list(self._shards.values())
         counted = counters(self._front, shards)
-        return {**counted, "appended": sum(shard.published["users"] for shard in shards)}
+        return {**counted, "appended": self._counters.published["users"]}
 
     async def _now(self) -> ProcessFacts:
         status = self.status()
@@ -124,7 +135,7 @@ class Answers:
             [] if self.trace is None else self.trace.recent(),
         )
 
-    def _shard(self, shard: Shard) -> ShardNow:
+    def _shard(self, shard: ShardServer) -> ShardNow:
         matcher = shard.matcher
         return ShardNow(
             shard.number,
@@ -151,5 +162,5 @@ class Answers:
             return FrontClient()
         return FrontClient(
             await sessions.of_client(self._front.core, self._process, wanted),
-            self._front.notes.about(wanted),
+            self._notes.about(wanted),
         )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from roskva.core.session import Session
+from roskva.host.observer import Observer
 from roskva.model import Key
 from roskva.server.inside.facts import NoteFacts
 from roskva.wire.messages import Status
@@ -16,7 +17,7 @@ from roskva.wire.messages import Status
 _KEPT: Final = 1000
 
 
-class Notes:
+class Notes(Observer):
     def __init__(self, process: str) -> None:
         self._process = process
         self._kept: deque[tuple[bytes, str, float, str, Key]] = deque(maxlen=_KEPT)

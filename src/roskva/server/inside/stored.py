@@ -7,7 +7,7 @@ from roskva.core.effects import ObjectRow
 from roskva.core.objects import Object
 from roskva.model import NO_VERSION, Key, Update, object_epoch
 from roskva.server.inside.facts import Held, ObjectFacts, RowFacts
-from roskva.server.shard import Shard
+from roskva.server.shard import ShardServer
 from roskva.store import rows as layout
 
 _CLIENT = re.compile(r"[0-9a-fA-F]{32}")
@@ -17,7 +17,7 @@ def client_id(text: str) -> bytes | None:
     return bytes.fromhex(text) if _CLIENT.fullmatch(text) else None
 
 
-async def of_objects(shard: Shard, keys: Sequence[Key]) -> dict[Key, ObjectFacts]:
+async def of_objects(shard: ShardServer, keys: Sequence[Key]) -> dict[Key, ObjectFacts]:
     """As a registrar would be told that asks now."""
     rows = await shard.store.run(
         lambda store: layout.object_rows(keys, store.read_cells(layout.object_cells(keys)))
@@ -25,7 +25,7 @@ async def of_objects(shard: Shard, keys: Sequence[Key]) -> dict[Key, ObjectFacts
     return {key: _facts(shard, key, row) for key, row in rows.items()}
 
 
-def _facts(shard: Shard, key: Key, row: ObjectRow) -> ObjectFacts:
+def _facts(shard: ShardServer, key: Key, row: ObjectRow) -> ObjectFacts:
     matcher = shard.matcher
     entry = Object()
     if row.version != NO_VERSION:
@@ -50,7 +50,7 @@ def _facts(shard: Shard, key: Key, row: ObjectRow) -> ObjectFacts:
     )
 
 
-async def of_client(shard: Shard, client: bytes) -> RowFacts | None:
+async def of_client(shard: ShardServer, client: bytes) -> RowFacts | None:
     """None: it never registered for anything, or was forgotten."""
     row = await shard.store.run(
         lambda store: (
