@@ -37,7 +37,7 @@ from roskva.core.token import TokenKeys
 from roskva.errors import Fenced, RoskvaError, Unavailable, error_of
 from roskva.host.delivery import Write
 from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Submitted
-from roskva.host.fanout import Fanout
+from roskva.host.fanout import SLICE, Fanout
 from roskva.host.observer import Observer
 from roskva.model import NO_VERSION, Update, shard_of
 from roskva.wire.links import (
@@ -65,7 +65,9 @@ class RegistrarHost:
         wall_us: int,
         now: float,
         observer: Observer | None = None,
+        slice: int = SLICE,
     ) -> None:
+        """`slice`: how many sessions are told at a time."""
         self.core = Registrar(config, keys, wall_us, now)
         self.observer = observer or Observer()
         self.guarded: frozenset[str] = frozenset()
@@ -74,7 +76,7 @@ class RegistrarHost:
         """Shards to which a link is up."""
         self.welcomed: set[int] = set()
         """Of these, the ones that have answered: one that hangs can be reached as well."""
-        self.fanout = Fanout()
+        self.fanout = Fanout(slice)
         self.parts: dict[int, _Part] = {}
         """Of requests to publish, by the number under which a shard knows them."""
         self.requests = 0

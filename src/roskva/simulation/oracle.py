@@ -72,6 +72,11 @@ class Oracle:
         if told < acked:
             raise Violation(f"{who} was told change {told} of {key} after it acked {acked}")
 
+    def check_not_overtaken(self, who: str, key: Key, told: int, newest: int) -> None:
+        """On a connection that keeps its order."""
+        if told < newest:
+            raise Violation(f"{who} was told change {told} of {key} after change {newest}")
+
     def check_confirmed(self, who: str, key: Key, knows: int, since: float) -> None:
         """A confirmed registration has been compared with what was current a short while ago."""
         current = self.acknowledged_by(key, since)

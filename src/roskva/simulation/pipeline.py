@@ -158,7 +158,7 @@ class Publisher:
         registrar = world.pick_registrar() if world.dice.random() < 0.5 else None
         shard = world.shard_of(self.key)
         if registrar is not None:
-            registrar.later(delay(), lambda: registrar.publish(update, answer))
+            registrar.later(delay(), lambda: registrar.submit(update, answer))
         elif shard.alive:
             message = Publish(1, [update])
             shard.later(delay(), lambda: shard.ask(message, answer))

@@ -1,25 +1,25 @@
-"""A registrar process in the simulation: the real registrar core, and its two kinds of channel."""
+"""A registrar process in the simulation: the real host, and its two kinds of channel.
+
+Clients of the full protocol send a message at a time, over a connection that may lose some. Devices
+speak MQTT to the channel that serves them in production, byte for byte.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from roskva.channels.mqtt.channel import MqttChannel
+from roskva.channels.mqtt.terms import MqttLimits
+from roskva.channels.peers import Addresses, Peers
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
-    Acked,
-    Attached,
-    Broadcast,
     Close,
     Closed,
-    Drained,
     DropLink,
-    Effect,
-    Event,
     FromLink,
-    Lagging,
+    Handle,
     LinkDown,
     LinkUp,
     Opened,
@@ -30,47 +30,107 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
-from roskva.core.packets import PacketIds
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.errors import BadMessage
-from roskva.model import NO_VERSION
+from roskva.errors import BadMessage, RoskvaError
+from roskva.host.delivery import MessageDelivery, Write
+from roskva.host.effects import Settled, Submitted
+from roskva.host.mqtt import PublishEncoder
+from roskva.host.registrar import HostEffect, HostEvent, RegistrarHost
+from roskva.model import NOBODY, Principal, Update
+from roskva.simulation.devices import HIGH_WATER, Socket
 from roskva.simulation.network import Connection, Link
 from roskva.simulation.node import Node
 from roskva.wire import codec
 from roskva.wire.links import FromShard
-from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage
+from roskva.wire.messages import FromClient, ServerMessage
+from roskva.wire.mqtt.codes import V3, V5
 
 if TYPE_CHECKING:
     from roskva.simulation.world import World
 
-HIGH_WATER = 200
-"""Bytes a slow reader may leave unread; low, so that it happens."""
 _REDIAL = 0.5
 
 
-class MqttChannel:
-    """MQTT between the core's session and a device: packet ids out, PUBACKs in."""
+class Peer:
+    """The server's end of a connection that carries messages."""
 
-    def __init__(self, receive_maximum: int) -> None:
-        self.ids = PacketIds(receive_maximum)
-        self.session = 0
-        self.number = 0
-        self.full = False
+    def __init__(self, node: RegistrarNode, conn: Connection) -> None:
+        self.node = node
+        self.conn = conn
+        self.delivery = MessageDelivery(codec.encode)
+        self.delivery.address = conn.id
+        self.delivery.connection = self
+        self.held: list[bytes] = []
+        """What a slow reader has not read."""
+
+    def send(self, message: ServerMessage) -> None:
+        self.write(codec.encode(message))
+
+    def write(self, frame: bytes) -> None:
+        if not self.conn.client.reads_slowly:
+            self.conn.send_to_client(frame)
+            return
+        self.held.append(frame)
+        held = sum(map(len, self.held))
+        self.node.world.check_bounded(held)
+        if held > HIGH_WATER and not self.delivery.lagging:
+            self.node.step(self.delivery.pause())
+
+    def drain(self) -> None:
+        """The client reads again."""
+        held, self.held = self.held, []
+        for frame in held:
+            self.conn.send_to_client(frame)
+        if self.delivery.lagging:
+            self.node.step(self.delivery.resume())
+
+    def close(self) -> None:
+        self.node.hang_up(self.conn)
+
+
+class Timer:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Front:
+    """What the channel of the devices sees of its node, and its `Writer`."""
+
+    full = False
+
+    def __init__(self, node: RegistrarNode) -> None:
+        self.step = node.step
+        self.received = node.heard
+        self.writer = self
+
+    def enter(self, transport: Socket) -> int:
+        return transport.conn.id
+
+    def leave(self, address: int) -> None:
+        pass
+
+    def identify(self, *shown: object) -> Principal:
+        return NOBODY
 
 
 class RegistrarNode(Node):
     def __init__(self, world: World, index: int) -> None:
         super().__init__(world, f"registrar-{index}")
         self.conns: dict[int, Connection] = {}
-        self.mqtt: dict[int, MqttChannel] = {}
+        self.peers: dict[int, Peer | Socket] = {}
         self.links: dict[int, Link] = {}
-        self.held: dict[int, list[bytes]] = {}
-        self.packet_id = 0
+
+    @property
+    def core(self) -> Registrar:
+        return self.host.core
 
     def start(self) -> None:
         swarm = self.world.swarm
         self.begin()
-        self.core = Registrar(
+        self.host = RegistrarHost(
             RegistrarConfig(
                 name=self.name,
                 shards=swarm.shards,
@@ -87,9 +147,14 @@ class RegistrarNode(Node):
             self.world.keys,
             self.wall_us(),
             self.now(),
+            slice=swarm.fanout_slice,
         )
-        self.conns, self.mqtt, self.links, self.held = {}, {}, {}, {}
-        self.next_events: deque[Event] = deque()
+        addresses = Addresses(Peers(()), 1000)
+        self.mqtt = MqttChannel(Front(self), addresses, MqttLimits(), self.call_later)  # type: ignore[arg-type]
+        self.mqtt.encode_v3 = PublishEncoder(V3, swarm.packet_ids)
+        self.mqtt.encode_v5 = PublishEncoder(V5, swarm.packet_ids)
+        self.conns, self.peers, self.links = {}, {}, {}
+        self.events: deque[HostEvent] = deque()
         if self.world.standing.keyed:
             self.reload()
         for shard in range(swarm.shards):
@@ -111,44 +176,60 @@ class RegistrarNode(Node):
         for link in list(self.links.values()):
             link.drop("registrar")
 
-    def step(self, event: Event) -> None:
-        self.next_events.append(event)
-        if len(self.next_events) > 1:
+    # The host and what it asks for.
+
+    def step(self, event: HostEvent) -> None:
+        self.events.append(event)
+        if len(self.events) > 1:
             return  # the step in hand comes first
-        while self.next_events and self.alive:
-            for effect in self.core.step(self.next_events[0], self.now()):
+        while self.events and self.alive:
+            for effect in self.host.step(self.events[0], self.now()):
                 self.carry_out(effect)
-            self.next_events.popleft()
+            self.events.popleft()
         if self.alive:
             self.set_timer()
 
     def counters(self) -> dict[str, int]:
         return self.core.counters
 
-    def soon(self, event: Event) -> None:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        timer = Timer()
+        self.later(seconds, lambda: None if timer.cancelled else call())
+        return timer
+
+    def soon(self, event: HostEvent) -> None:
         """After the effects in hand, and in the order in which things happened."""
         self.later(0, lambda: self.step(event))
 
     def deadline(self) -> float:
-        return self.core.next_deadline()
+        if self.host.fanout.pending:
+            self.world.seen("fan-out in slices")
+            return self.now() + self.world.dice.random() * self.world.swarm.slice_delay
+        return self.host.next_deadline()
 
     def tick(self) -> None:
         self.step(Tick())
 
-    def carry_out(self, effect: Effect) -> None:
+    def carry_out(self, effect: HostEffect) -> None:
         match effect:
-            case Send(conn=conn, message=message):
-                self.send(conn, message)  # type: ignore[arg-type]
-            case Broadcast():
-                self.broadcast(effect)
-            case SendLink(link=shard, message=message):
+            case Write(addresses=addresses, data=data):
+                for address in addresses:
+                    if address in self.peers:
+                        self.peers[address].write(data)
+            case Send(conn=delivery, message=message):
+                if delivery.connection is not None:  # type: ignore[attr-defined]
+                    delivery.connection.send(message)  # type: ignore[attr-defined]
+            case SendLink(link=int() as shard, message=message):
                 if shard in self.links:
                     self.links[shard].to_shard(message)  # type: ignore[arg-type]
-            case DropLink(link=shard):
+            case DropLink(link=int() as shard):
                 if shard in self.links:
                     self.links[shard].drop("registrar")
-            case Close(conn=conn):
-                self.hang_up(conn)  # type: ignore[arg-type]
+            case Close(conn=delivery):
+                if delivery.connection is not None:  # type: ignore[attr-defined]
+                    delivery.connection.close()  # type: ignore[attr-defined]
+            case Settled(request=request, outcomes=outcomes):
+                request(outcomes)  # type: ignore[operator]
 
     # Links.
 
@@ -174,129 +255,65 @@ class RegistrarNode(Node):
             self.soon(LinkDown(shard))
             self.later(_REDIAL, lambda: self.dial(shard))
 
+    def submit(self, update: Update, answered: Callable[[int | RoskvaError], None]) -> None:
+        """A backend publishes."""
+
+        def settled(outcomes: list[int | RoskvaError]) -> None:
+            answered(outcomes[0])
+
+        self.step(Submitted(settled, [update]))
+
     # Connections.
 
     def accept(self, conn: Connection) -> None:
         self.conns[conn.id] = conn
-        if not conn.reliable:
-            self.step(Opened(conn.id, self.world.dice.randbytes(28)))
+        if conn.reliable:
+            socket = self.peers[conn.id] = Socket(self, conn)
+            socket.protocol = self.mqtt()
+            socket.protocol.connection_made(socket)
+        else:
+            peer = self.peers[conn.id] = Peer(self, conn)
+            self.step(Opened(peer.delivery, self.world.dice.randbytes(28)))
 
     def received(self, conn: Connection, frame: bytes) -> None:
-        if self.conns.get(conn.id) is not conn:
-            return
-        if conn.reliable:
-            self.from_device(conn, msgspec.msgpack.decode(frame))
-            return
-        try:
-            message = codec.decode_from_client(frame)
-        except BadMessage:
-            self.world.seen("bad message")
-            return
-        denied = frozenset(self.world.denied)
-        self.step(Received(conn.id, message, denied, principal=self.world.principal()))
+        peer = self.peers.get(conn.id)
+        if isinstance(peer, Socket):
+            peer.arrived(frame)
+        elif peer is not None:
+            try:
+                message = codec.decode_from_client(frame)
+            except BadMessage:
+                self.world.seen("bad message")
+                return
+            self.heard(peer.delivery, self.world.principal(), message)
+
+    def heard(self, conn: Handle, principal: Principal, message: FromClient) -> None:
+        denied = frozenset(self.world.denied) if isinstance(conn, MessageDelivery) else frozenset()
+        self.step(Received(conn, message, denied, principal=principal))
 
     def closed(self, conn: Connection) -> None:
         if self.conns.pop(conn.id, None) is not None:
-            self.mqtt.pop(conn.id, None)
-            self.held.pop(conn.id, None)
-            self.soon(Closed(conn.id))
+            peer = self.peers.pop(conn.id)
+            if isinstance(peer, Socket):
+                peer.closing = True
+            self.later(0, lambda: self.lost(peer))
 
-    def hang_up(self, id: int) -> None:
-        conn = self.conns.pop(id, None)
-        self.mqtt.pop(id, None)
-        self.held.pop(id, None)
-        if conn is not None:
+    def hang_up(self, conn: Connection) -> None:
+        if self.conns.pop(conn.id, None) is not None:
+            peer = self.peers.pop(conn.id)
             conn.close("server")
+            if isinstance(peer, Socket):
+                self.later(0, lambda: self.lost(peer))
+            else:
+                peer.delivery.end()
 
-    def send(self, id: int, message: ServerMessage) -> None:
-        if id in self.mqtt:
-            self.to_device(id, message, self.next_packet_id())
-        elif id in self.conns:
-            self.write(id, codec.encode(message))
-
-    def broadcast(self, effect: Broadcast) -> None:
-        frame = codec.encode(effect.message)
-        packet_id = self.next_packet_id()
-        for id in effect.conns:
-            if id in self.mqtt:
-                self.to_device(id, effect.message, packet_id)
-            elif id in self.conns:
-                self.write(id, frame)
-
-    def write(self, id: int, frame: bytes) -> None:
-        conn = self.conns[id]
-        if not conn.client.reads_slowly:
-            conn.send_to_client(frame)
-            return
-        held = self.held.setdefault(id, [])
-        held.append(frame)
-        self.world.check_bounded(sum(map(len, held)))
-        if sum(map(len, held)) > HIGH_WATER:
-            self.step(Lagging(id))
+    def lost(self, peer: Peer | Socket) -> None:
+        if isinstance(peer, Socket):
+            peer.protocol.connection_lost(None)
+        else:
+            peer.delivery.end()
+            self.step(Closed(peer.delivery))
 
     def drain(self, conn: Connection) -> None:
-        """The client reads again."""
-        for frame in self.held.pop(conn.id, []):
-            conn.send_to_client(frame)
-        if conn.id in self.conns:
-            self.step(Drained(conn.id))
-
-    # MQTT.
-
-    def next_packet_id(self) -> int:
-        self.packet_id = self.packet_id % self.world.swarm.packet_ids + 1
-        return self.packet_id
-
-    def from_device(self, conn: Connection, packet: list[object]) -> None:
-        channel = self.mqtt.get(conn.id)
-        match packet:
-            case ["connect", bytes() as client, int() as receive_maximum]:
-                self.mqtt[conn.id] = MqttChannel(receive_maximum)
-                self.step(Attached(conn.id, client, ""))
-            case ["subscribe", str() as key] if channel is not None:
-                self.say(conn, channel, operations=[Operation(key)])
-            case ["puback", int() as id] if channel is not None:
-                sent = channel.ids.acked(id)
-                if sent is not None:
-                    self.step(Acked({sent: [conn.id]}))
-                if channel.full and not channel.ids.full():
-                    channel.full = False
-                    self.step(Drained(conn.id))
-            case ["ping"]:
-                conn.send_to_client(msgspec.msgpack.encode(["pong"]))
-                if channel is not None and channel.session:
-                    self.say(conn, channel)
-
-    def say(
-        self,
-        conn: Connection,
-        channel: MqttChannel,
-        operations: list[Operation] | None = None,
-    ) -> None:
-        channel.number += 1
-        message = ClientMessage(PROTOCOL, channel.session, channel.number, None, operations or [])
-        self.step(Received(conn.id, message))
-
-    def to_device(self, id: int, message: ServerMessage, packet_id: int) -> None:
-        conn, channel = self.conns[id], self.mqtt[id]
-        if message.session and not channel.session:
-            channel.session = message.session
-            conn.send_to_client(msgspec.msgpack.encode(["connack"]))
-        for notification in message.notifications:
-            if channel.full:
-                break
-            version = NO_VERSION if notification.version is None else notification.version
-            sent = (notification.object, version, notification.epoch)
-            taken = channel.ids.take(packet_id, sent)
-            if taken is not None:
-                if taken != packet_id:
-                    self.world.seen("private packet id")
-                frame = ["publish", taken, notification.object, notification.version]
-                conn.send_to_client(msgspec.msgpack.encode(frame))
-                packet_id = self.next_packet_id()
-            if channel.ids.full():
-                channel.full = True
-                self.step(Lagging(id))
-        for status in message.statuses:
-            frame = ["suback", status.object, status.registered]
-            conn.send_to_client(msgspec.msgpack.encode(frame))
+        if conn.id in self.peers:
+            self.peers[conn.id].drain()

@@ -132,6 +132,10 @@ class Swarm(msgspec.Struct, frozen=True):
     """Few, so that they meet again while in flight."""
     flush_delay: float = 0.0
     """Before a matcher persists what nobody waits for."""
+    fanout_slice: int = 2
+    """Sessions told at a time: few, so that something newer comes between."""
+    slice_delay: float = 0.2
+    """At most so long does a registrar have other things to do between two slices."""
 
 
 class Tape(msgspec.Struct, frozen=True):
@@ -197,6 +201,8 @@ def _swarm(dice: Random, fault_time: float) -> Swarm:
         segment_bytes=dice.choice((500, 1500)),
         packet_ids=dice.choice((4, 20)),
         flush_delay=dice.choice((0.0, 0.05, 2.0)),
+        fanout_slice=dice.choice((1, 1, 2, 1000)),
+        slice_delay=dice.choice((0.0, 0.2, 1.0)),
     )
 
 

@@ -20,8 +20,9 @@ from roskva.core.standing import Standing
 from roskva.core.token import TokenKeys
 from roskva.feed.base import START, Batch, Marker
 from roskva.model import NOBODY, Key, Principal, Update, shard_of
-from roskva.simulation.clients import APP, AnyClient, ClientNode, MqttNode
+from roskva.simulation.clients import APP, AnyClient, ClientNode
 from roskva.simulation.clock import Clock
+from roskva.simulation.devices import MqttNode
 from roskva.simulation.faults import inject
 from roskva.simulation.network import Network
 from roskva.simulation.oracle import Oracle, Violation
