@@ -35,7 +35,8 @@ class _Wave:
 
 
 class Fanout:
-    def __init__(self) -> None:
+    def __init__(self, slice: int = SLICE) -> None:
+        self._slice = slice
         self._waves: OrderedDict[Key, list[_Wave]] = OrderedDict()
         """By object, the oldest first. Rarely more than one of an object: a version for some, and
         *unknown* for others."""
@@ -50,7 +51,7 @@ class Fanout:
         announcement = Announcement(effect.message, effect.step)
         deliveries: Sequence[Delivery] = effect.conns  # type: ignore[assignment]  # here, they are
         outputs: Outputs = []
-        if self._waves or len(deliveries) > SLICE:
+        if self._waves or len(deliveries) > self._slice:
             self._add(effect.message.notifications[0].object, announcement, deliveries)
             return outputs
         for at in range(0, len(deliveries), MOST_TOGETHER):
@@ -60,7 +61,7 @@ class Fanout:
     def work(self) -> Outputs:
         """The next slice."""
         outputs: Outputs = []
-        room = SLICE
+        room = self._slice
         while self._waves and room > 0:
             key, waves = next(iter(self._waves.items()))
             announcement, deliveries = waves[0].announcement, waves[0].deliveries

@@ -77,10 +77,11 @@ class PublishEncoder:
     """Encodes for all connections of a process that speak the same version of MQTT. Ids that it
     proposes soon after each other differ."""
 
-    __slots__ = ("_last", "version")
+    __slots__ = ("_ids", "_last", "version")
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, ids: int = MAX_ID) -> None:
         self.version = version
+        self._ids = ids
         self._last = 0
 
     def __call__(self, message: ServerMessage) -> list[Notice]:
@@ -89,7 +90,7 @@ class PublishEncoder:
     def _notice(self, notification: Notification) -> Notice:
         key, version = notification.object, notification.version
         sent = (key, NO_VERSION if version is None else version, notification.epoch)
-        self._last = self._last % MAX_ID + 1
+        self._last = self._last % self._ids + 1
         rest = _payload(notification)
         if self.version == V5:
             rest = _properties(notification) + rest

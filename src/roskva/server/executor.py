@@ -30,6 +30,7 @@ from roskva.core.effects import (
     Failed,
     FeedEnd,
     FeedMissing,
+    Handle,
     LinkDown,
     LoadClient,
     Loaded,
@@ -176,7 +177,7 @@ class ShardExecutor(Executor):
     ) -> None:
         super().__init__(host, broken, handover)
         self.number = number
-        self.links: dict[int, ShardLink] = {}
+        self.links: dict[Handle, ShardLink] = {}
         self.store = store
         self.feed = feed(self)
         self._link_ids = 0
@@ -215,12 +216,12 @@ class ShardExecutor(Executor):
             self.step(LinkDown(id))
 
     def _send_link(self, effect: SendLink) -> None:
-        link = self.links.get(effect.link)  # type: ignore[arg-type]
+        link = self.links.get(effect.link)
         if link is not None:
             link.send(effect.message)  # type: ignore[arg-type]
 
     def _drop_link(self, effect: DropLink) -> None:
-        link = self.links.get(effect.link)  # type: ignore[arg-type]
+        link = self.links.get(effect.link)
         if link is not None:
             link.drop()
 
@@ -344,8 +345,8 @@ class RegistrarExecutor(Executor):
     ) -> None:
         super().__init__(host, broken, handover)
         self._authorisation = authorisation
-        self.links: list[RegistrarLink] = []
-        """One per shard, in order; whoever builds the node adds them before anything starts."""
+        self.links: dict[Handle, RegistrarLink] = {}
+        """By shard; whoever builds the node adds them before anything starts."""
         self._write = writer.write
         self._carry_out = {
             Write: self._write_to_many,
@@ -376,7 +377,7 @@ class RegistrarExecutor(Executor):
         effect.request(effect.outcomes)  # type: ignore[operator]
 
     def _send_link(self, effect: SendLink) -> None:
-        self.links[effect.link].send(effect.message)  # type: ignore[index, arg-type]
+        self.links[effect.link].send(effect.message)  # type: ignore[arg-type]
 
     def _drop_link(self, effect: DropLink) -> None:
-        self.links[effect.link].drop()  # type: ignore[index]
+        self.links[effect.link].drop()

@@ -171,13 +171,14 @@ class Node:
     # The front.
 
     async def _open_front(self, listeners: Listeners) -> list["asyncio.Task[None]"]:
+        shards = self._data.meta.shards
         registrar = self._registrar = RegistrarServer(
-            *(self.role.name, self._data.meta.shards, self._config, self._access.authority),
+            *(self.role.name, shards, self._config, self._access.authority),
             *(self._keys, self._break, self._handover, Observers(self._observers)),
         )
-        for number in range(self._data.meta.shards):
-            registrar.links.append(self._link(number, registrar))
-        tasks = [self._tasks.create_task(link.run()) for link in registrar.links]
+        links = [self._link(number, registrar) for number in range(shards)]
+        registrar.executor.links.update(enumerate(links))
+        tasks = [self._tasks.create_task(link.run()) for link in links]
         tasks.append(self._tasks.create_task(self._access.run()))
         self.answers.serve(registrar)
         inside = Inside(

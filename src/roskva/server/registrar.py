@@ -58,7 +58,6 @@ from roskva.server.authorisation import Authorisation
 from roskva.server.executor import RegistrarExecutor
 from roskva.server.pressure import Pressure
 from roskva.server.rates import PublishRates
-from roskva.server.shard_links import LastingLink
 from roskva.wire.links import Registered
 from roskva.wire.messages import ClientMessage, FromClient, Notification, ServerMessage
 
@@ -116,17 +115,13 @@ class RegistrarServer:
         return self.host.core
 
     @property
-    def links(self) -> list[LastingLink]:
-        return self.executor.links
-
-    @property
     def full(self) -> bool:
         return len(self.core.conns) >= self._max_connections
 
     @property
     def ready(self) -> bool:
         """Every shard answers."""
-        return len(self.host.welcomed) == len(self.links)
+        return len(self.host.welcomed) == len(self.executor.links)
 
     # For channels.
 
@@ -199,7 +194,11 @@ class RegistrarServer:
 
     async def reset(self, principal: Principal, key: Key) -> None:
         admitted = self._within_rate(principal, [self._admission.reset(principal, key)])
-        (outcome,) = await answer_of(lambda answered: self.step(Submitted(answered, admitted)))
+
+        def submit(answered: Outcomes) -> None:
+            self.step(Submitted(answered, admitted))
+
+        (outcome,) = await answer_of(submit)
         if isinstance(outcome, RoskvaError):
             raise outcome
 

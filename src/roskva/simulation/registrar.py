@@ -194,7 +194,12 @@ class RegistrarNode(Node):
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
         timer = Timer()
-        self.later(seconds, lambda: None if timer.cancelled else call())
+
+        def when_due() -> None:
+            if not timer.cancelled:
+                call()
+
+        self.later(seconds, when_due)
         return timer
 
     def soon(self, event: HostEvent) -> None:
