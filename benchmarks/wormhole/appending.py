@@ -5,14 +5,13 @@ import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
+from benchmarks.awaited import AwaitedCommit
 from benchmarks.result import Result, Settings
-from roskva.answer import answer_of
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Marker
-from roskva.feed.commit import Committer, GroupCommit
+from roskva.feed.commit import Committer
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
@@ -87,13 +86,13 @@ def some_updates(count: int) -> list[Update]:
     return [Update(f"bench/object-{i}", i, published_at=i) for i in range(count)]
 
 
-Publisher = Callable[[GroupCommit, float], Awaitable[int]]
+Publisher = Callable[[AwaitedCommit, float], Awaitable[int]]
 
 
 async def appended_per_s(
     directory: str, publisher: Publisher, publishers: int, seconds: float
 ) -> float:
-    feed = GroupCommit(new_log(directory), Committer())
+    feed = AwaitedCommit(new_log(directory), Committer())
     started = time.perf_counter()
     counts = await asyncio.gather(*(publisher(feed, started + seconds) for _ in range(publishers)))
     elapsed = time.perf_counter() - started
@@ -101,18 +100,18 @@ async def appended_per_s(
     return sum(counts) / elapsed
 
 
-async def publisher_of_batches(feed: GroupCommit, until: float) -> int:
+async def publisher_of_batches(feed: AwaitedCommit, until: float) -> int:
     updates, count = some_updates(BATCH), 0
     while time.perf_counter() < until:
-        await answer_of(partial(feed.publish, updates))
+        await feed.publish(updates)
         count += BATCH
     return count
 
 
-async def publisher_of_singles(feed: GroupCommit, until: float) -> int:
+async def publisher_of_singles(feed: AwaitedCommit, until: float) -> int:
     updates, count = some_updates(1), 0
     while time.perf_counter() < until:
-        await answer_of(partial(feed.publish, updates))
+        await feed.publish(updates)
         count += 1
     return count
 

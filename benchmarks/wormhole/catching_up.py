@@ -16,8 +16,8 @@ from roskva.server.directory import DataDirectory, ShardPlace
 _OBJECTS: Final = 100_000
 _FRAME: Final = 4096
 _ONLY_BRIDGED: Final = (
-    "from roskva.server.shard import Shard\n"
-    "Shard._read_feed = lambda self, asked: None\n"  # the bridge alone brings it what it lacks
+    "from roskva.server.executor import ShardExecutor\n"
+    "ShardExecutor._read_feed = lambda self, asked: None\n"  # the bridge alone brings it what it lacks
     "from roskva.cli.main import main\n"
     "main()"
 )

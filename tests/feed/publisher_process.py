@@ -8,11 +8,11 @@ import os
 import sys
 from typing import NoReturn
 
-from tests.feed.scenes import published
+from benchmarks.awaited import AwaitedCommit
 
 from roskva.disk import RealDisk
 from roskva.errors import Fenced
-from roskva.feed.commit import Committer, GroupCommit
+from roskva.feed.commit import Committer
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.retention import Retention
 from roskva.model import Update
@@ -22,18 +22,18 @@ PUBLISHERS = 8
 CONFIG = LogConfig(segment_bytes=4_000, retention=Retention(max_age_us=None))
 
 
-async def publish_for_ever(feed: GroupCommit, publisher: int) -> NoReturn:
+async def publish_for_ever(feed: AwaitedCommit, publisher: int) -> NoReturn:
     count = 0
     while True:
         version = (os.getpid() << 32) + (count << 8) + publisher
-        offset = await published(feed, [Update(f"app/{publisher}", version)])
+        offset = await feed.publish([Update(f"app/{publisher}", version)])
         os.write(sys.stdout.fileno(), b"%d %d\n" % (offset, version))
         count += 1
 
 
 async def main(directory: str) -> None:
     log = Log.open(RealDisk(), directory, lineage=os.getpid(), now_us=1, config=CONFIG)
-    feed = GroupCommit(log, Committer(tidy_every_s=0.01))
+    feed = AwaitedCommit(log, Committer(tidy_every_s=0.01))
     await asyncio.gather(*(publish_for_ever(feed, number) for number in range(PUBLISHERS)))
 
 

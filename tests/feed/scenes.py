@@ -1,12 +1,9 @@
 """What the tests of the feed share: a feed to act on, and all that a reader can get out of it."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 
-from roskva.answer import answer_of
 from roskva.disk import Disk
 from roskva.feed.base import START, Batch, FeedReader, Foreign, Idle, Marker, Missing
-from roskva.feed.commit import GroupCommit
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.retention import Retention
 from roskva.model import Update
@@ -14,11 +11,6 @@ from roskva.model import Update
 LINEAGE = 0xC0FFEE_0DDBA11
 SMALL = LogConfig(segment_bytes=400, retention=Retention(max_age_us=None))
 """A segment is full after two or three commits."""
-
-
-async def published(feed: GroupCommit, updates: Sequence[Update]) -> int:
-    """The offset of the first of them."""
-    return await answer_of(partial(feed.publish, updates))
 
 
 def update(number: int) -> Update:

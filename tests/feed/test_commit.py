@@ -4,15 +4,18 @@ import asyncio
 import errno
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.feed.scenes import LINEAGE, contents, open_log, published, update, updates
+from benchmarks.awaited import AwaitedCommit
+from tests.feed.scenes import LINEAGE, contents, open_log, update, updates
 
+from roskva.answer import answer_of
 from roskva.disk import RealDisk
 from roskva.errors import Fenced, Overloaded, StorageUnavailable, Unavailable
 from roskva.feed.base import Committed, Marker
-from roskva.feed.commit import Committer, GroupCommit
+from roskva.feed.commit import Committer
 from roskva.feed.log import MAX_GROUP_ROWS, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.simulated_disk import Operation, SimulatedDisk
@@ -44,14 +47,14 @@ def disk() -> WatchedDisk:
     return WatchedDisk()
 
 
-Scene = Callable[[GroupCommit], Coroutine[None, None, None]]
+Scene = Callable[[AwaitedCommit], Coroutine[None, None, None]]
 
 
 def play(
     disk: WatchedDisk, scene: Scene, on_commit: Callable[[Committed], None] = lambda _: None
 ) -> None:
     async def main() -> None:
-        feed = GroupCommit(open_log(disk, "feed", LogConfig()), Committer(), on_commit=on_commit)
+        feed = AwaitedCommit(open_log(disk, "feed", LogConfig()), Committer(), on_commit=on_commit)
         try:
             await scene(feed)
         finally:
@@ -66,8 +69,8 @@ def versions(disk: SimulatedDisk) -> list[int]:
 
 
 def test_every_publisher_is_told_its_own_offset(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
-        offsets = await asyncio.gather(*(published(feed, updates(n, n)) for n in range(1, 51)))
+    async def scene(feed: AwaitedCommit) -> None:
+        offsets = await asyncio.gather(*(feed.publish(updates(n, n)) for n in range(1, 51)))
         found = contents(LogReader(disk, "feed"))
         assert [found[offset].version for offset in offsets] == list(range(1, 51))
 
@@ -75,10 +78,10 @@ def test_every_publisher_is_told_its_own_offset(disk: WatchedDisk) -> None:
 
 
 def test_whoever_waits_while_the_disk_is_busy_shares_the_next_sync(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
+    async def scene(feed: AwaitedCommit) -> None:
         before = disk.steps
         disk.may_sync.clear()
-        waiting = [asyncio.ensure_future(published(feed, updates(n))) for n in range(1, 101)]
+        waiting = [asyncio.ensure_future(feed.publish(updates(n))) for n in range(1, 101)]
         await asyncio.sleep(0)
         disk.may_sync.set()
         await asyncio.gather(*waiting)
@@ -88,10 +91,10 @@ def test_whoever_waits_while_the_disk_is_busy_shares_the_next_sync(disk: Watched
 
 
 def test_the_event_loop_never_touches_the_disk(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
+    async def scene(feed: AwaitedCommit) -> None:
         disk.threads.clear()
-        await published(feed, updates(1))
-        await feed.set_marker("bridge", Marker(LINEAGE, 1))
+        await feed.publish(updates(1))
+        await answer_of(partial(feed.set_marker, "bridge", Marker(LINEAGE, 1)))
         assert disk.threads
         assert threading.get_ident() not in disk.threads
 
@@ -99,9 +102,9 @@ def test_the_event_loop_never_touches_the_disk(disk: WatchedDisk) -> None:
 
 
 def test_nobody_is_answered_before_the_sync(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
+    async def scene(feed: AwaitedCommit) -> None:
         disk.may_sync.clear()
-        publish = asyncio.ensure_future(published(feed, updates(1)))
+        publish = asyncio.ensure_future(feed.publish(updates(1)))
         done, _ = await asyncio.wait([publish], timeout=0.05)
         assert not done
         disk.may_sync.set()
@@ -115,9 +118,9 @@ def test_groups_are_handed_on_in_order_and_before_their_publishers_know(
 ) -> None:
     groups: list[Committed] = []
 
-    async def scene(feed: GroupCommit) -> None:
+    async def scene(feed: AwaitedCommit) -> None:
         for number in range(1, 6):
-            offset = await published(feed, updates(number))
+            offset = await feed.publish(updates(number))
             assert groups[-1].last == offset
 
     play(disk, scene, groups.append)
@@ -125,22 +128,22 @@ def test_groups_are_handed_on_in_order_and_before_their_publishers_know(
 
 
 def test_a_failed_sync_is_told_to_its_group_and_to_nobody_else(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
-        await published(feed, updates(1))
+    async def scene(feed: AwaitedCommit) -> None:
+        await feed.publish(updates(1))
         disk.fail("sync", errno.EIO)
         with pytest.raises(StorageUnavailable):
-            await published(feed, updates(2))
-        await published(feed, updates(3))
+            await feed.publish(updates(2))
+        await feed.publish(updates(3))
 
     play(disk, scene)
     assert versions(disk) == [1, 3]
 
 
 def test_a_publisher_that_gave_up_does_not_disturb_the_others(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
+    async def scene(feed: AwaitedCommit) -> None:
         disk.may_sync.clear()
-        impatient = asyncio.ensure_future(published(feed, updates(1)))
-        patient = asyncio.ensure_future(published(feed, updates(2)))
+        impatient = asyncio.ensure_future(feed.publish(updates(1)))
+        patient = asyncio.ensure_future(feed.publish(updates(2)))
         await asyncio.sleep(0)
         impatient.cancel()
         disk.may_sync.set()
@@ -149,67 +152,51 @@ def test_a_publisher_that_gave_up_does_not_disturb_the_others(disk: WatchedDisk)
     play(disk, scene)
 
 
-def test_a_publisher_that_cannot_be_answered_does_not_disturb_the_others(disk: WatchedDisk) -> None:
-    def fail(_: object) -> None:
-        raise RuntimeError("it does not want to hear of it")
-
-    async def scene(feed: GroupCommit) -> None:
-        disk.may_sync.clear()
-        feed.publish(updates(1), lambda _: None)
-        feed.publish(updates(2), fail)
-        patient = asyncio.ensure_future(published(feed, updates(3)))
-        await asyncio.sleep(0)
-        disk.may_sync.set()
-        assert await asyncio.wait_for(patient, 30) == 3
-
-    play(disk, scene)
-
-
 def test_publishers_learn_that_another_writer_took_over(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
-        await published(feed, updates(1))
+    async def scene(feed: AwaitedCommit) -> None:
+        await feed.publish(updates(1))
         open_log(disk, "feed", takeover=True)
         for number in (2, 3):
             with pytest.raises(Fenced):
-                await published(feed, updates(number))
+                await feed.publish(updates(number))
 
     play(disk, scene)
 
 
 def test_too_many_waiting_updates_are_refused(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
+    async def scene(feed: AwaitedCommit) -> None:
         disk.may_sync.clear()
-        waiting = asyncio.ensure_future(published(feed, [update(1)] * MAX_GROUP_ROWS))
+        waiting = asyncio.ensure_future(feed.publish([update(1)] * MAX_GROUP_ROWS))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
-            await published(feed, updates(2))
+            await feed.publish(updates(2))
         disk.may_sync.set()
         await waiting
-        await published(feed, updates(2))
+        await feed.publish(updates(2))
 
     play(disk, scene)
 
 
 def test_closing_commits_what_was_published_and_refuses_the_rest(disk: WatchedDisk) -> None:
-    async def scene(feed: GroupCommit) -> None:
-        waiting = [asyncio.ensure_future(published(feed, updates(n))) for n in range(1, 11)]
+    async def scene(feed: AwaitedCommit) -> None:
+        waiting = [asyncio.ensure_future(feed.publish(updates(n))) for n in range(1, 11)]
         await asyncio.sleep(0)
         await feed.close()
         assert await asyncio.gather(*waiting) == list(range(1, 11))
         with pytest.raises(Unavailable):
-            await published(feed, updates(11))
+            await feed.publish(updates(11))
 
     play(disk, scene)
     assert versions(disk) == list(range(1, 11))
 
 
 def play_two(
-    disk: WatchedDisk, scene: Callable[[GroupCommit, GroupCommit], Coroutine[None, None, None]]
+    disk: WatchedDisk, scene: Callable[[AwaitedCommit, AwaitedCommit], Coroutine[None, None, None]]
 ) -> None:
     async def main() -> None:
         committer = Committer()
-        one = GroupCommit(open_log(disk, "one"), committer)
-        other = GroupCommit(open_log(disk, "other"), committer)
+        one = AwaitedCommit(open_log(disk, "one"), committer)
+        other = AwaitedCommit(open_log(disk, "other"), committer)
         try:
             await scene(one, other)
         finally:
@@ -221,10 +208,10 @@ def play_two(
 
 
 def test_feeds_of_one_round_are_synced_side_by_side(disk: WatchedDisk) -> None:
-    async def scene(one: GroupCommit, other: GroupCommit) -> None:
+    async def scene(one: AwaitedCommit, other: AwaitedCommit) -> None:
         both = threading.Barrier(2)
         disk.at_sync = lambda: both.wait(timeout=30)
-        offsets = await asyncio.gather(published(one, updates(1)), published(other, updates(2)))
+        offsets = await asyncio.gather(one.publish(updates(1)), other.publish(updates(2)))
         assert list(offsets) == [1, 1]
         disk.at_sync = None
 
@@ -232,10 +219,10 @@ def test_feeds_of_one_round_are_synced_side_by_side(disk: WatchedDisk) -> None:
 
 
 def test_a_feed_that_fails_does_not_fail_the_others_of_its_round(disk: WatchedDisk) -> None:
-    async def scene(one: GroupCommit, other: GroupCommit) -> None:
+    async def scene(one: AwaitedCommit, other: AwaitedCommit) -> None:
         open_log(disk, "other", takeover=True)
         offset, error = await asyncio.gather(
-            published(one, updates(1)), published(other, updates(2)), return_exceptions=True
+            one.publish(updates(1)), other.publish(updates(2)), return_exceptions=True
         )
         assert offset == 1
         assert isinstance(error, Fenced)
@@ -252,10 +239,11 @@ def test_publishers_of_one_feed_are_answered_whatever_another_does_with_its_grou
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         committer = Committer()
-        one = GroupCommit(open_log(disk, "one"), committer, on_commit=fail)
-        other = GroupCommit(open_log(disk, "other"), committer)
-        offsets = await asyncio.gather(published(one, updates(1)), published(other, updates(2)))
-        assert list(offsets) == [1, 1]
+        one = AwaitedCommit(open_log(disk, "one"), committer, on_commit=fail)
+        other = AwaitedCommit(open_log(disk, "other"), committer)
+        unanswered = asyncio.ensure_future(one.publish(updates(1)))
+        assert await other.publish(updates(2)) == 1
+        unanswered.cancel()
         await one.close()
         await other.close()
 
@@ -263,10 +251,10 @@ def test_publishers_of_one_feed_are_answered_whatever_another_does_with_its_grou
 
 
 def test_the_thread_ends_with_its_last_feed(disk: WatchedDisk) -> None:
-    async def scene(one: GroupCommit, other: GroupCommit) -> None:
-        await asyncio.gather(published(one, updates(1)), published(other, updates(2)))
+    async def scene(one: AwaitedCommit, other: AwaitedCommit) -> None:
+        await asyncio.gather(one.publish(updates(1)), other.publish(updates(2)))
         await one.close()
-        assert await published(other, updates(3)) == 2
+        assert await other.publish(updates(3)) == 2
 
     play_two(disk, scene)
     assert not any(thread.name.startswith("roskva-") for thread in threading.enumerate())
@@ -277,11 +265,11 @@ def test_a_busy_feed_is_tidied_all_the_same(tmp_path: Path) -> None:
 
     async def main() -> int:
         log = open_log(RealDisk(), directory)
-        feed = GroupCommit(log, Committer(tidy_every_s=0))
+        feed = AwaitedCommit(log, Committer(tidy_every_s=0))
         number = 0
         while not any(segment.header.rewritten for segment in log.reader().segments()):
             number += 1
-            await published(feed, updates(number))
+            await feed.publish(updates(number))
         await feed.close()
         return number
 

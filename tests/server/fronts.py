@@ -1,15 +1,15 @@
-"""The front of a node, with nothing before it and nothing behind."""
+"""The registrar of a node, with nothing before it and nothing behind."""
 
 from roskva.config import Config
 from roskva.core.token import TokenKeys
 from roskva.handover import Handover
 from roskva.server.access.base import AllowAll
-from roskva.server.front import NodeFront
+from roskva.server.registrar import RegistrarServer
 
 
-def front_of_one_shard() -> NodeFront:
+def registrar_of_one_shard() -> RegistrarServer:
     keys = TokenKeys({1: bytes(32)}, 1)
-    return NodeFront("one", 1, Config(), AllowAll(), keys, broken, Handover())
+    return RegistrarServer("one", 1, Config(), AllowAll(), keys, broken, Handover())
 
 
 def broken(error: Exception) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.feed.scenes import published
+from benchmarks.awaited import AwaitedCommit
 from tests.loops import until
 from tests.server.history import (
     LINEAGE,
@@ -23,7 +23,7 @@ from tests.server.history import (
 
 from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Foreign, Locked, Marker, Missing
-from roskva.feed.commit import Committer, GroupCommit
+from roskva.feed.commit import Committer
 from roskva.feed.retention import Retention
 from roskva.model import Update
 from roskva.server.backup import (
@@ -166,14 +166,14 @@ class Serving:
     def __init__(self, shard: OwnedShard) -> None:
         self.loop = asyncio.get_running_loop()
         self.worker = StoreWorker(RocksStore(shard.store_path))
-        self.feed = GroupCommit(open_feed(shard.path, segment_bytes=500), Committer())
+        self.feed = AwaitedCommit(open_feed(shard.path, segment_bytes=500), Committer())
         self.published = 0
         self.warm = asyncio.Event()
 
     async def publish_for_ever(self) -> None:
         while True:
             version = self.published + 1
-            offset = await published(self.feed, [Update("contacts/alice", version)])
+            offset = await self.feed.publish([Update("contacts/alice", version)])
             await self.worker.run(partial(apply, version=version, offset=offset))
             self.published = version
             if version == 50:

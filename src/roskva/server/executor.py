@@ -80,9 +80,7 @@ class Host(Protocol):
 
 
 class Executor:
-    def __init__(
-        self, host: Host, broken: Callable[[Exception], None], handover: Handover
-    ) -> None:
+    def __init__(self, host: Host, broken: Callable[[Exception], None], handover: Handover) -> None:
         self._host = host
         self._broken = broken
         self._handover = handover
@@ -268,9 +266,7 @@ class ShardExecutor(Executor):
         self._ask(
             id,
             lambda: self.store.run(
-                lambda store: layout.object_rows(
-                    keys, store.read_cells(layout.object_cells(keys))
-                )
+                lambda store: layout.object_rows(keys, store.read_cells(layout.object_cells(keys)))
             ),
             lambda rows: Loaded(id, rows),
         )

@@ -195,5 +195,3 @@ def _own(data: DataDirectory, number: int) -> OwnedShard:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-
-

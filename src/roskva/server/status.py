@@ -29,7 +29,9 @@ def counters(front: RegistrarServer | None, shards: Sequence[ShardServer]) -> di
     return found
 
 
-def process_status(name: str, front: RegistrarServer | None, shards: Sequence[ShardServer]) -> dict[str, Any]:
+def process_status(
+    name: str, front: RegistrarServer | None, shards: Sequence[ShardServer]
+) -> dict[str, Any]:
     return {
         "name": name,
         "role": "+".join(["state"] * bool(shards) + ["registrar"] * (front is not None)),

@@ -104,7 +104,9 @@ class Answers:
 
     def metrics(self) -> list[Sample]:
         shards = list(self._shards.values())
-        return list(of_process(self._front, shards, self._counters, self.mqtt, self.lag, self.trace))
+        return list(
+            of_process(self._front, shards, self._counters, self.mqtt, self.lag, self.trace)
+        )
 
     def _owned(self, number: int) -> ShardServer:
         shard = self._shards.get(number)

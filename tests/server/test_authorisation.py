@@ -13,7 +13,7 @@ from roskva.core.token import TokenKeys
 from roskva.host.delivery import Announcement, Delivery
 from roskva.model import Key, Principal
 from roskva.server.access.base import ALLOWED, Later, Verdict
-from roskva.server.registering import MAX_CONNECTIONS, MAX_WAITING, Registering
+from roskva.server.authorisation import MAX_CONNECTIONS, MAX_WAITING, Authorisation
 from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, Sync
 
 
@@ -48,11 +48,11 @@ class Asks:
 class Bench:
     def __init__(self) -> None:
         self.asks = Asks()
-        self.taken: list[Received] = []
+        self.taken: list[Any] = []
         self.tasks: list[asyncio.Task[None]] = []
         core = Registrar(RegistrarConfig("r", 1), TokenKeys({1: bytes(32)}, 1), 0, 0.0)
         self.core = core
-        self.registering = Registering(core, self.asks, self.taken.append, self._run)
+        self.authorisation = Authorisation(core, self.asks, self.taken.append, self._run)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -65,7 +65,7 @@ class Bench:
     def say(self, conn: Delivery, number: int, *names: str) -> None:
         operations = [Operation(f"app/{name}") for name in names]
         message = ClientMessage(PROTOCOL, 1, number, operations=operations)
-        self.registering.received(conn, message)
+        self.authorisation.received(conn, message)
 
     def numbers(self, conn: Delivery) -> list[int]:
         return [
@@ -142,7 +142,7 @@ async def test_syncs_are_asked_for_as_well() -> None:
     bench = Bench()
     conn = bench.connect()
     sync = ClientMessage(PROTOCOL, 1, 1, syncs=[Sync(b"", ["app/ask", "app/x"])])
-    bench.registering.received(conn, sync)
+    bench.authorisation.received(conn, sync)
     assert not bench.taken
     await bench.end()
     assert bench.numbers(conn) == [1]

@@ -1,4 +1,4 @@
-"""Writing traces down, beside the loop and until the node stops."""
+"""Counting what the prober does apart; writing traces down, until the node stops."""
 
 import asyncio
 import threading
@@ -12,8 +12,9 @@ from roskva.errors import StorageUnavailable
 from roskva.feed.base import Batch, Marker
 from roskva.feed.reader import LogReader
 from roskva.feed.trace import Trace
-from roskva.model import Update
-from roskva.server import tracing
+from roskva.model import PROBE_APP, PROBE_SLOW_APP, Update
+from roskva.server import observers
+from roskva.wire.messages import Notification
 
 
 class SlowTrace(Trace):
@@ -46,14 +47,14 @@ class FullTrace(Trace):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_FLUSH_S", 0.001)
+    monkeypatch.setattr(observers, "_FLUSH_S", 0.001)
 
 
 def test_a_node_that_stops_waits_for_what_is_being_written(tmp_path: Path) -> None:
     trace = SlowTrace(tmp_path)
 
     async def scenario() -> None:
-        keeping = asyncio.create_task(tracing.keep_trace(trace))
+        keeping = asyncio.create_task(observers.write_trace(trace))
         trace.note("published", "a/x", 1, 1)
         await asyncio.to_thread(trace.writing.wait)
         trace.note("appended", "a/x", 1, 2)
@@ -70,7 +71,7 @@ def test_a_full_disk_costs_the_trace_and_not_the_node(
     trace = FullTrace(tmp_path, 1, 0)
 
     async def scenario() -> None:
-        keeping = asyncio.create_task(tracing.keep_trace(trace))
+        keeping = asyncio.create_task(observers.write_trace(trace))
         trace.note("published", "a/x", 1, 1)
         while "a part of the trace is lost: no space left" not in caplog.text:
             assert not keeping.done()
@@ -87,12 +88,27 @@ def test_a_disk_that_stays_full_is_left_to_the_next(tmp_path: Path) -> None:
     trace = FullTrace(tmp_path, 1, 0)
 
     async def scenario() -> None:
-        keeping = asyncio.create_task(tracing.keep_trace(trace))
+        keeping = asyncio.create_task(observers.write_trace(trace))
         await asyncio.sleep(0)
         await stop(keeping)
 
     asyncio.run(scenario())
     Trace(tmp_path, 1, 0).close(0)
+
+
+def test_what_the_prober_does_is_counted_apart() -> None:
+    counters = observers.Counters()
+    objects = ["a/x", f"{PROBE_APP}/x", "a/y", f"{PROBE_SLOW_APP}/x", "a/x"]
+    counters.appended([(i, Update(key, 1)) for i, key in enumerate(objects, 1)])
+    assert counters.published == {"users": 3, "probe": 2}
+    counters.told([Notification("a/x", 1, 1), Notification("a/y", None, 1)], 5)
+    counters.told([Notification(f"{PROBE_APP}/x", 1, 1)], 1)
+    counts = counters.notifications.counts
+    assert {which: count for which, count in counts.items() if count} == {
+        ("users", "version"): 5,
+        ("users", "unknown"): 5,
+        ("probe", "version"): 1,
+    }
 
 
 async def stop(keeping: "asyncio.Task[None]") -> None:

@@ -1,0 +1,247 @@
+"""The order of effects of a shard: appended, applied, told, answered."""
+
+import pickle
+
+from tests.host.shards import AN_HOUR_US, LINEAGE, NOW, WALL_US, Asked, kinds, sent, unversioned
+
+from roskva.core.effects import (
+    Apply,
+    Failed,
+    FeedEnd,
+    Loaded,
+    LoadObjects,
+    ObjectRow,
+    Persist,
+    Persisted,
+    PutAssigned,
+    PutShard,
+    ReadFeed,
+    SendLink,
+    Tick,
+)
+from roskva.errors import StorageUnavailable
+from roskva.host.effects import Append, NotAppended, SetMarker
+from roskva.host.shard import SLICE, every_app
+from roskva.model import Update
+from roskva.wire.links import NotPublished, Offer, OpenSession, Published, Pushes, Taken
+
+X, Y = "app/x", "app/y"
+ROW = ObjectRow()
+
+
+def shard_of_known(*keys: str, slow: frozenset[str] = frozenset()) -> Asked:
+    """One that a registrar wants these of, and that has loaded them."""
+    shard = Asked(slow=slow)
+    shard.watch(*keys)
+    for load in shard.take(LoadObjects):
+        shard.step(Loaded(load.id, {key: ROW for key in load.keys}))
+    shard.effects.clear()
+    return shard
+
+
+def test_a_publish_is_appended_and_nothing_is_said_before_it_is_durable() -> None:
+    shard = shard_of_known(X)
+    shard.publish(1, Update(X, 5))
+    assert [type(effect) for effect in shard.effects] == [Append]
+
+
+def test_what_is_durable_is_told_before_its_publisher_is_answered() -> None:
+    shard = shard_of_known(X)
+    shard.publish(1, Update(X, 5))
+    effects = shard.commit()
+    assert kinds(effects) == ["Pushes", "Published"]
+    assert shard.host.matcher.applied == 1
+
+
+def test_a_group_is_told_before_any_of_its_publishers_is_answered() -> None:
+    shard = shard_of_known(X, Y)
+    for request, update in ((1, Update(X, 1)), (2, Update(Y, 1)), (3, Update(X, 2))):
+        shard.publish(request, update)
+    told, *answers = sent(shard.commit())
+    assert isinstance(told, Pushes)
+    assert {(push.object, push.version) for push in told.pushes} == {(X, 2), (Y, 1)}
+    assert answers == [Published(1, [1]), Published(2, [1]), Published(3, [2])]
+
+
+def test_a_group_that_is_not_durable_is_refused_and_applied_to_nothing() -> None:
+    shard = shard_of_known(X)
+    shard.publish(1, Update(X, 5))
+    shard.publish(2, Update(X, 6))
+    requests = [append.request for append in shard.take(Append)]
+    answers = sent(shard.step(NotAppended(requests, StorageUnavailable("no space"))))
+    assert answers == [
+        NotPublished(request, StorageUnavailable.code, "no space") for request in (1, 2)
+    ]
+    assert shard.host.matcher.applied == 0
+
+
+def test_a_large_group_is_applied_in_slices_and_its_marker_stands_at_its_end() -> None:
+    shard = shard_of_known(X)
+    shard.publish(1, *(Update(X, version) for version in range(1, 2 * SLICE + 2)))
+    effects = shard.commit()
+    assert kinds(effects) == ["Pushes", "Pushes", "Pushes", "Published"]
+    assert shard.host.matcher.applied == 2 * SLICE + 1
+
+
+# Versions that are assigned.
+
+
+def test_nothing_is_assigned_above_a_limit_that_is_not_on_disk() -> None:
+    shard = Asked()
+    for request in (1, 2):
+        shard.publish(request, unversioned("x"), unversioned("y"))
+    assert shard.take(Append) == []
+    (raising,) = shard.take(Persist)
+    (write,) = raising.writes
+    assert isinstance(write, PutAssigned)
+    shard.step(Persisted(raising.id))
+    first, second = shard.take(Append)
+    versions = [update.version for append in (first, second) for update in append.updates]
+    assert versions == sorted(set(versions))
+    assert versions[0] >= WALL_US
+    assert versions[-1] < write.limit
+    shard.publish(3, unversioned("x"))
+    (third,) = shard.take(Append)
+    assert third.updates[0].version > versions[-1]
+
+
+def test_versions_go_on_above_the_limit_of_before_whatever_the_clock_says() -> None:
+    shard = Asked(assigned=WALL_US + AN_HOUR_US)
+    shard.publish(1, unversioned("x"))
+    (raising,) = shard.take(Persist)
+    shard.step(Persisted(raising.id))
+    (append,) = shard.take(Append)
+    assert append.updates[0].version > WALL_US + AN_HOUR_US
+
+
+def test_everybody_who_waits_learns_that_the_disk_failed_and_the_next_may_succeed() -> None:
+    shard = Asked()
+    for request in (1, 2):
+        shard.publish(request, unversioned("x"))
+    (raising,) = shard.take(Persist)
+    answers = sent(shard.step(Failed(raising.id)))
+    assert [type(answer) for answer in answers] == [NotPublished, NotPublished]
+    shard.publish(3, unversioned("x"))
+    (again,) = shard.take(Persist)
+    shard.step(Persisted(again.id))
+    assert len(shard.take(Append)) == 1
+
+
+def test_assigned_versions_follow_the_clock() -> None:
+    shard = Asked()
+    shard.publish(1, unversioned("x"))
+    shard.step(Persisted(shard.take(Persist)[0].id))
+    shard.take(Append)
+    shard.now = NOW + 30.0
+    shard.publish(2, unversioned("x"))
+    (append,) = shard.take(Append)
+    assert append.updates[0].version == WALL_US + 30 * 10**6
+
+
+# What is not on the fast path.
+
+
+def test_an_app_off_the_fast_path_is_read_from_the_feed_if_there_is_no_bridge() -> None:
+    shard = shard_of_known("slow/x", slow=frozenset(("slow",)))
+    shard.publish(1, Update("slow/x", 1))
+    assert kinds(shard.commit()) == ["Published"]
+    shard.step(FeedEnd(LINEAGE, 1, 1))
+    assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
+    assert kinds(shard.step(Apply(LINEAGE, 1, 1, [(1, Update("slow/x", 1))]))) == ["Pushes"]
+
+
+def test_neighbours_of_a_slow_app_are_told_at_once_and_the_marker_waits() -> None:
+    shard = shard_of_known(X, slow=frozenset(("slow",)))
+    shard.publish(1, Update("slow/x", 1), Update(X, 1))
+    assert kinds(shard.commit()) == ["Pushes", "Published"]
+    assert shard.host.matcher.applied == 0
+
+
+def with_a_bridge(**options: frozenset[str]) -> Asked:
+    shard = shard_of_known(X, **options)
+    shard.say(Offer(1, 0), link=9)
+    shard.effects.clear()
+    return shard
+
+
+def test_a_bridge_that_is_at_work_is_given_time_to_close_a_gap() -> None:
+    shard = with_a_bridge()
+    shard.end = 1  # something before was never handed over
+    shard.publish(1, Update(X, 2))
+    shard.commit()
+    assert shard.take(ReadFeed) == []
+    deadline = shard.host.next_deadline()
+    assert deadline is not None
+    shard.now = deadline
+    shard.step(Tick())
+    assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
+
+
+def test_a_gap_that_the_bridge_has_closed_is_not_read_again() -> None:
+    shard = with_a_bridge()
+    shard.end = 1
+    shard.publish(1, Update(X, 2))
+    shard.commit()
+    shard.say(Offer(2, 0, LINEAGE, 1, 2, [(1, Update(X, 1)), (2, Update(X, 2))]), link=9)
+    shard.now += 5.0
+    shard.step(Tick())
+    assert shard.take(ReadFeed) == []
+
+
+def test_patience_with_the_bridge_ends_though_the_matcher_asks_again() -> None:
+    shard = with_a_bridge()
+    shard.end = 1
+    shard.publish(1, Update(X, 2))
+    shard.commit()
+    asked_at, config = shard.now, shard.host.matcher.config
+    while not shard.take(ReadFeed):
+        shard.now = min(shard.now + config.read_timeout / 3, shard.host.next_deadline() or 0)
+        shard.step(Tick())
+        assert shard.now < asked_at + 4.0
+
+
+def test_an_offer_is_answered_when_it_is_on_disk() -> None:
+    shard = shard_of_known(X)
+    shard.say(Offer(3, 0, LINEAGE, 1, 1, [(1, Update(X, 1))]), link=9)
+    assert kinds(shard.effects) == ["Pushes"]
+    (persist,) = shard.take(Persist)
+    assert persist.writes[-1] == PutShard(shard.host.matcher.epoch, LINEAGE, 1)
+    assert shard.step(Persisted(persist.id)) == [SendLink(9, Taken(3, LINEAGE, 1))]
+
+
+# The store and the marker.
+
+
+def test_the_feed_is_kept_until_what_it_holds_is_in_the_store() -> None:
+    shard = shard_of_known(X)
+    shard.publish(1, Update(X, 1))
+    shard.commit()
+    shard.step(FeedEnd(LINEAGE, 1, 1))
+    assert shard.take(SetMarker) == []
+    shard.step(Persisted(shard.take(Persist)[0].id))
+    shard.step(FeedEnd(LINEAGE, 1, 1))
+    assert shard.take(SetMarker) == [SetMarker(LINEAGE, 1)]
+    shard.step(FeedEnd(LINEAGE, 1, 1))
+    assert shard.take(SetMarker) == []
+
+
+def test_each_machine_gets_the_answers_to_its_own_questions() -> None:
+    """Their first requests have the same number."""
+    shard = Asked()
+    shard.watch(X)
+    shard.say(OpenSession(1, b"client"))
+    shard.publish(1, unversioned("x"))
+    asked = [effect.id for effect in shard.effects if hasattr(effect, "id")]
+    assert len(asked) == len(set(asked)) == 3
+    load = shard.take(LoadObjects)[0]
+    assert kinds(shard.step(Loaded(load.id, {X: ROW}))) == ["Versions"]
+
+
+def test_a_host_can_be_pickled_in_the_middle_of_its_work() -> None:
+    shard = shard_of_known(X)
+    shard.publish(1, unversioned("x"))
+    shard.publish(2, Update(X, 5))
+    shard.host.fast_path = every_app
+    again = pickle.loads(pickle.dumps(shard.host))
+    shard.host = again
+    assert kinds(shard.commit()) == ["Pushes", "Published"]
