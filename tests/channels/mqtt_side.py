@@ -25,9 +25,9 @@ from roskva.wire.messages import (
     FromClient,
     Notification,
     Operation,
+    OperationStatus,
     ServerDigest,
     ServerMessage,
-    Status,
 )
 
 X, Y = "app/x", "app/y"
@@ -311,7 +311,7 @@ class Side:
 
     def confirm(self, *keys: Key, code: str | None = None) -> None:
         number = self.front.messages[-1].number
-        self.send(statuses=[Status(key, code is None, number, code) for key in keys])
+        self.send(statuses=[OperationStatus(key, code is None, number, code) for key in keys])
 
     # Both.
 

@@ -16,7 +16,7 @@ from roskva.channels.mqtt.acks import ONE_BYTE
 from roskva.channels.mqtt.codes import V3, V5, Reason
 from roskva.channels.mqtt.properties import RECEIVE_MAXIMUM
 from roskva.core.effects import Acked, Closed, Lagging
-from roskva.wire.messages import Failure
+from roskva.wire.messages import ServerError
 
 FIRST = 4
 """The version after those that make a client busy: the first of a session goes the long way."""
@@ -399,7 +399,7 @@ def test_our_last_words_reach_a_client_whose_ack_is_unread(
 
     async def scenario(one: Connected) -> None:
         one.acks(1)
-        one.send(error=Failure("unavailable"))
+        one.send(error=ServerError("unavailable"))
         one.conn.close()
         await in_time(lambda: one.events(Closed))
         assert one.versions() == [4]

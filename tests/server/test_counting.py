@@ -11,7 +11,7 @@ from tests.loops import in_loop
 
 from roskva.answer import answer_of
 from roskva.config import FeedConfig
-from roskva.core.coalesce import coalesce
+from roskva.core.objects import coalesce
 from roskva.feed.commit import Committer
 from roskva.model import PROBE_APP, PROBE_SLOW_APP, Update, is_probe
 from roskva.server.directory import DataDirectory

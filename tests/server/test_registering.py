@@ -7,10 +7,9 @@ from typing import Any
 from tests.loops import in_loop
 
 from roskva.channels.base import Connection, Frame
-from roskva.core.effects import Opened, Received
+from roskva.core.effects import FromConnection, Opened
+from roskva.core.identity import Standing, TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.core.standing import Standing
-from roskva.core.token import TokenKeys
 from roskva.model import Key, Principal
 from roskva.server.access.base import ALLOWED, Later, Verdict
 from roskva.server.registering import MAX_CONNECTIONS, MAX_WAITING, Registering
@@ -52,7 +51,7 @@ class Asks:
 class Bench:
     def __init__(self) -> None:
         self.asks = Asks()
-        self.taken: list[Received] = []
+        self.taken: list[FromConnection] = []
         self.tasks: list[asyncio.Task[None]] = []
         core = Registrar(RegistrarConfig("r", 1), TokenKeys({1: bytes(32)}, 1), 0, 0.0)
         self.core = core

@@ -71,7 +71,7 @@ async def test_what_was_gathered_comes_before_a_timer() -> None:
 async def test_a_channel_of_a_node_hands_over_first() -> None:
     front = front_of_one_shard()
     heard: list[bool] = []
-    front.call_first(lambda: heard.append(front.core.admitting.shedding))
+    front.call_first(lambda: heard.append(front.core.admission.shedding))
     front.step(Shedding(True))
     assert heard == [False]
 
@@ -84,9 +84,9 @@ async def test_a_large_fan_out_of_a_node_is_not_disturbed_by_what_it_leads_to() 
     class Slow(Recorder):
         def broadcast(self, frame: Frame) -> None:
             front.step(Shedding(True))
-            disturbed.append(front.core.admitting.shedding)
+            disturbed.append(front.core.admission.shedding)
 
     front._fanout.broadcast(update(1, [Slow() for _ in range(SLICE + 1)]))
     await asyncio.sleep(0)
     assert disturbed == [False] * SLICE
-    assert front.core.admitting.shedding
+    assert front.core.admission.shedding

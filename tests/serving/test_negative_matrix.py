@@ -20,7 +20,7 @@ from tests.serving.raw_websocket import hear, hello, raw_websocket, register, sa
 
 from roskva.channels.mqtt import codes
 from roskva.channels.mqtt.codes import V3, V5
-from roskva.core.token import Claims, TokenKeys
+from roskva.core.identity import Claims, TokenKeys
 from roskva.server.keys import token_keys
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore

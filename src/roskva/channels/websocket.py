@@ -27,7 +27,7 @@ from roskva.core.effects import Closed, Drained, Lagging, Opened
 from roskva.errors import BadMessage, RoskvaError, TooLarge, Unauthorised, WrongProtocol
 from roskva.model import NOBODY, Principal
 from roskva.wire.codec import Format, decode_from_client, encode
-from roskva.wire.messages import PROTOCOL, Failure, Hello, ServerMessage
+from roskva.wire.messages import PROTOCOL, Hello, ServerError, ServerMessage
 
 PATH: Final = "/v1/ws"
 _SUBPROTOCOLS: Final[dict[str, Format]] = {
@@ -319,7 +319,7 @@ class WebSocket(asyncio.Protocol, Stream):
     def _refuse(self, error: RoskvaError) -> None:
         """Drop the message and say so; nothing else has happened."""
         self._bad += 1
-        self.send(ServerMessage(PROTOCOL, error=Failure(error.code, str(error)[:1024])))
+        self.send(ServerMessage(PROTOCOL, error=ServerError(error.code, str(error)[:1024])))
         if isinstance(error, WrongProtocol) or self._bad >= MAX_BAD_MESSAGES:
             self._hang_up(_PROTOCOL_ERROR, error.code)
 

@@ -22,10 +22,10 @@ from roskva.core.effects import (
     DropLink,
     Effect,
     Event,
+    FromConnection,
     FromLink,
     LinkDown,
     LinkUp,
-    Received,
     Recheck,
     Reloaded,
     Send,
@@ -33,9 +33,9 @@ from roskva.core.effects import (
     Shedding,
     Watching,
 )
+from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.session import Session
-from roskva.core.token import TokenKeys
 from roskva.errors import (
     Fenced,
     Overloaded,
@@ -155,7 +155,7 @@ class NodeFront:
         if type(message) is ClientMessage and (message.operations or message.syncs):
             self._registering.received(conn, message)
         else:
-            self._stepper.step(Received(conn, message, principal=principal))
+            self._stepper.step(FromConnection(conn, message, principal=principal))
 
     def identify(
         self, app: str | None, credential: str | None, certificate: str | None = None

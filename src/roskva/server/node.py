@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from roskva.config import Config
-from roskva.core.token import TokenKeys
+from roskva.core.identity import TokenKeys
 from roskva.errors import BadMessage, RoskvaError
 from roskva.feed.commit import Committer
 from roskva.feed.trace import Trace
@@ -45,9 +45,9 @@ from roskva.wire.links import (
     LinkHello,
     NotPublished,
     Offer,
-    Publish,
-    Published,
-    Told,
+    ProcessAnswer,
+    PublishUpdates,
+    UpdatesPublished,
 )
 
 _log = logging.getLogger(__name__)
@@ -275,7 +275,7 @@ class _PeerStream:
                     self._link = self._shard.accept(self)
         if self._shard is None:
             stream.drop()
-        elif isinstance(message, Publish):
+        elif isinstance(message, PublishUpdates):
             self._shard.publish(message.updates, partial(self._published, message.request))
         else:
             self._shard.received(self._link, message)
@@ -284,10 +284,10 @@ class _PeerStream:
         if isinstance(outcome, RoskvaError):
             self.send(NotPublished(request, outcome.code, str(outcome)))
         else:
-            self.send(Published(request, outcome))
+            self.send(UpdatesPublished(request, outcome))
 
     async def _tell(self, question: Ask) -> None:
-        self.send(Told(msgspec.json.encode(await self._node.answers.answer(question))))
+        self.send(ProcessAnswer(msgspec.json.encode(await self._node.answers.answer(question))))
 
     def _lost(self, stream: Framed) -> None:
         if self._shard is not None:

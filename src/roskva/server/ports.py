@@ -21,9 +21,9 @@ from roskva.wire.links import (
     FromShard,
     LinkRefused,
     NotPublished,
-    Publish,
-    Published,
+    PublishUpdates,
     ToShard,
+    UpdatesPublished,
 )
 
 _log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class SocketPort:
             answered(Unavailable(f"shard {self._shard} is not there at the moment"))
             return
         self._requests += 1
-        self.send(Publish(self._requests, list(updates)))
+        self.send(PublishUpdates(self._requests, list(updates)))
         silent = Unavailable(f"shard {self._shard} does not answer")
         give_up = partial(self._answer, self._requests, silent)
         timer = asyncio.get_running_loop().call_later(_PUBLISH_TIMEOUT_S, give_up)
@@ -159,7 +159,7 @@ class SocketPort:
             stream.drop()
             return
         match message:
-            case Published(request=request, versions=versions):
+            case UpdatesPublished(request=request, versions=versions):
                 self._answer(request, versions)
             case NotPublished(request=request, code=code, text=text):
                 self._answer(request, error_of(code, text))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from roskva.channels.base import Connection
-from roskva.core.effects import Received
+from roskva.core.effects import FromConnection
 from roskva.core.registrar import Registrar
 from roskva.model import NOBODY, Key
 from roskva.server.access.base import Authority, Verdict
@@ -27,7 +27,7 @@ class Registering:
         self,
         core: Registrar,
         authority: Authority,
-        step: Callable[[Received], None],
+        step: Callable[[FromConnection], None],
         run: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self.authority = authority
@@ -47,7 +47,7 @@ class Registering:
         principal = NOBODY if session is None else session.principal
         verdict = self.authority.may_register(principal, wanted(message))
         if isinstance(verdict, Verdict):
-            self._step(Received(conn, message, verdict.denied, verdict.undecided))
+            self._step(FromConnection(conn, message, verdict.denied, verdict.undecided))
             return
         line = deque([message])
         if len(self._waiting) >= MAX_CONNECTIONS:
@@ -76,13 +76,13 @@ class Registering:
     ) -> None:
         if line and line[0] is message:  # else it was given up meanwhile
             line.popleft()
-            self._step(Received(conn, message, found.denied, found.undecided))
+            self._step(FromConnection(conn, message, found.denied, found.undecided))
 
     def _give_up(self, conn: Connection, line: deque[ClientMessage]) -> None:
         """In their order, and all of them: the client may try again."""
         while line:
             message = line.popleft()
-            self._step(Received(conn, message, undecided=frozenset(wanted(message))))
+            self._step(FromConnection(conn, message, undecided=frozenset(wanted(message))))
 
 
 def wanted(message: ClientMessage) -> set[Key]:

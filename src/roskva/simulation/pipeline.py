@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roskva.core.coalesce import coalesce
 from roskva.core.effects import Apply, Handle
+from roskva.core.objects import coalesce
 from roskva.errors import RoskvaError
 from roskva.feed.base import START, Batch, Idle, Marker
 from roskva.feed.reader import LogReader

@@ -18,12 +18,12 @@ from roskva.core.effects import (
     DropLink,
     Effect,
     Event,
+    FromConnection,
     FromLink,
     Lagging,
     LinkDown,
     LinkUp,
     Opened,
-    Received,
     Recheck,
     Reloaded,
     Send,
@@ -193,7 +193,7 @@ class RegistrarNode(Node):
             self.world.seen("bad message")
             return
         denied = frozenset(self.world.denied)
-        self.step(Received(conn.id, message, denied, principal=self.world.principal()))
+        self.step(FromConnection(conn.id, message, denied, principal=self.world.principal()))
 
     def closed(self, conn: Connection) -> None:
         if self.conns.pop(conn.id, None) is not None:
@@ -275,7 +275,7 @@ class RegistrarNode(Node):
     ) -> None:
         channel.number += 1
         message = ClientMessage(PROTOCOL, channel.session, channel.number, None, operations or [])
-        self.step(Received(conn.id, message))
+        self.step(FromConnection(conn.id, message))
 
     def to_device(self, id: int, message: ServerMessage, packet_id: int) -> None:
         conn, channel = self.conns[id], self.mqtt[id]

@@ -13,7 +13,7 @@ from roskva.channels.mqtt.decode import Filter, Subscribe, Unsubscribe
 from roskva.channels.mqtt.delivery import Delivery
 from roskva.errors import LimitExceeded, Unauthorised
 from roskva.model import Key, is_key
-from roskva.wire.messages import Operation, Status
+from roskva.wire.messages import Operation, OperationStatus
 
 _SEND_CURRENT: Final = 0
 _DO_NOT_SEND: Final = 2
@@ -81,7 +81,7 @@ class Requests:
         self._pending.append(request)
         return operations
 
-    def settle(self, status: Status) -> None:
+    def settle(self, status: OperationStatus) -> None:
         for request in self._pending:
             places = request.waiting.get(status.object)
             if places is None or request.number > status.number:
