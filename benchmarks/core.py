@@ -18,24 +18,24 @@ from roskva.core.effects import (
     Effect,
     Event,
     FeedEnd,
+    FromConnection,
     FromLink,
     LinkUp,
     Opened,
     Persist,
     Persisted,
     PutShard,
-    Received,
     SendLink,
     Tick,
 )
+from roskva.core.identity import TokenKeys
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.core.token import TokenKeys
 from roskva.model import Update, object_epoch
 from roskva.wire.links import (
     MAX_LINK_PARTS,
+    CurrentVersion,
     Interest,
-    Known,
     LinkHello,
     OpenSession,
     Push,
@@ -77,13 +77,13 @@ class Bench:
         """As a shard that has every object at version 1."""
         for effect in effects:
             if isinstance(effect, SendLink) and isinstance(effect.message, Interest):
-                known = [Known(key, 1, EPOCH) for key in effect.message.add]
+                known = [CurrentVersion(key, 1, EPOCH) for key in effect.message.add]
                 self.answer(self.step(FromLink(0, Versions(known))))
 
     def open(self, conn: int, registered: list[Registered]) -> None:
         self.step(Opened(conn, conn.to_bytes(16) + bytes(12)))
         hello = Hello(PROTOCOL, bytes(8), "app", application=f"application-{conn}")
-        [asked] = self.step(Received(conn, hello))
+        [asked] = self.step(FromConnection(conn, hello))
         assert isinstance(asked, SendLink)
         assert isinstance(asked.message, OpenSession)
         self.sessions += 1
@@ -117,7 +117,8 @@ def fan_out() -> list[Result]:
         assert isinstance(broadcast, Broadcast)
         assert len(broadcast.conns) == SESSIONS
         acks = [
-            Received(conn, ack(conn + 1, version, "app/hot", version)) for conn in range(SESSIONS)
+            FromConnection(conn, ack(conn + 1, version, "app/hot", version))
+            for conn in range(SESSIONS)
         ]
         step, now = bench.registrar.step, bench.now
         started = time.thread_time()
@@ -130,7 +131,7 @@ def fan_out() -> list[Result]:
         bench.step(FromLink(0, Pushes([Push("app/hot", 1000 + moment, EPOCH)])))
         bench.step(Tick())
         bench.settle()
-    bench.step(FromLink(0, Versions([Known("app/hot", 1000, object_epoch(8, 0))])))
+    bench.step(FromLink(0, Versions([CurrentVersion("app/hot", 1000, object_epoch(8, 0))])))
     bench.settle()
     return [
         Result("cost per notified session", notified / rounds / SESSIONS * 1e6, "µs", 0.5),

@@ -17,7 +17,8 @@ _OBJECTS: Final = 100_000
 _FRAME: Final = 4096
 _ONLY_BRIDGED: Final = (
     "from roskva.server.executor import ShardExecutor\n"
-    "ShardExecutor._read_feed = lambda self, asked: None\n"  # the bridge alone brings it what it lacks
+    # The bridge alone brings it what it lacks.
+    "ShardExecutor._read_feed = lambda self, asked: None\n"
     "from roskva.cli.main import main\n"
     "main()"
 )

@@ -20,9 +20,9 @@ from roskva.wire.messages import (
     FromClient,
     Notification,
     Operation,
+    OperationStatus,
     ServerDigest,
     ServerMessage,
-    Status,
 )
 from roskva.wire.mqtt import fields as p
 from roskva.wire.mqtt.codes import V3, V5
@@ -326,7 +326,7 @@ class Side:
 
     def confirm(self, *keys: Key, code: str | None = None) -> None:
         number = self.front.messages[-1].number
-        self.send(statuses=[Status(key, code is None, number, code) for key in keys])
+        self.send(statuses=[OperationStatus(key, code is None, number, code) for key in keys])
 
     # Both.
 

@@ -19,7 +19,7 @@ from tests.loops import in_loop
 from roskva.core.effects import Attached, Closed
 from roskva.errors import BadInput, Overloaded, Unauthorised
 from roskva.model import Principal
-from roskva.wire.messages import PROTOCOL, Failure, ServerMessage, Sync
+from roskva.wire.messages import PROTOCOL, ServerError, ServerMessage, Sync
 from roskva.wire.mqtt import fields as p
 from roskva.wire.mqtt.codes import V3, V5
 from roskva.wire.mqtt.fields import Reader
@@ -238,7 +238,7 @@ async def test_a_second_connect_is_a_violation(version: int) -> None:
 async def test_c67_a_session_taken_over_is_told_and_closed(version: int) -> None:
     one = Side(version)
     one.open()
-    one.send(error=Failure("fenced"))
+    one.send(error=ServerError("fenced"))
     one.conn.close()
     assert one.taken() == ([] if version == V3 else [bytes.fromhex("e0 02 8e 00")])
     assert one.transport.closed
@@ -251,7 +251,7 @@ async def test_c67_a_session_taken_over_is_told_and_closed(version: int) -> None
 async def test_a_node_that_stops_says_so_and_publishes_no_will() -> None:
     one = Side(V5)
     one.open(will=(X, b"1"))
-    one.send(not_before_ms=100, error=Failure("unavailable"))
+    one.send(not_before_ms=100, error=ServerError("unavailable"))
     one.conn.close()
     assert one.taken() == [bytes.fromhex("e0 02 8b 00")]
     one.lose()
@@ -273,7 +273,7 @@ async def test_a_session_that_is_not_granted_is_refused(
 ) -> None:
     one = Side(version)
     one.receive(side.connect(version))
-    one.conn.send(ServerMessage(PROTOCOL, error=Failure(code)))
+    one.conn.send(ServerMessage(PROTOCOL, error=ServerError(code)))
     one.conn.close()
     assert one.taken() == [bytes.fromhex(expected)]
 

@@ -10,7 +10,7 @@ from tests.loops import in_loop
 from roskva.channels.mqtt.channel import MOST_ACKS
 from roskva.core.effects import Acked, Closed, Drained, Event, Lagging
 from roskva.model import NO_VERSION
-from roskva.wire.messages import PROTOCOL, Notification, Operation, ServerMessage, Status
+from roskva.wire.messages import PROTOCOL, Notification, Operation, OperationStatus, ServerMessage
 from roskva.wire.mqtt import fields as p
 from roskva.wire.mqtt.codes import V3, V5
 
@@ -95,9 +95,9 @@ async def test_one_status_settles_every_request_up_to_its_number() -> None:
     one.receive(side.subscribe(V3, 1, (X, 1)), side.subscribe(V3, 2, (X, 0)))
     one.receive(side.unsubscribe(V3, 3, X))
     numbers = [message.number for message in one.front.messages]
-    one.send(statuses=[Status(X, True, numbers[1])])
+    one.send(statuses=[OperationStatus(X, True, numbers[1])])
     assert one.taken() == [b"\x90\x03\0\x01\x01", b"\x90\x03\0\x02\x00"]
-    one.send(statuses=[Status(X, False, numbers[2])])
+    one.send(statuses=[OperationStatus(X, False, numbers[2])])
     assert one.taken() == [b"\xb0\x02\0\x03"]
 
 
@@ -127,7 +127,7 @@ async def test_a_client_with_too_many_unconfirmed_requests_is_not_read_from() ->
     one.open()
     one.receive(side.subscribe(V3, 1, ("a/1", 1)) + side.subscribe(V3, 2, ("a/2", 1)))
     assert not one.transport.reading
-    one.send(statuses=[Status("a/1", True, 1)])
+    one.send(statuses=[OperationStatus("a/1", True, 1)])
     assert one.transport.reading
 
 
@@ -140,7 +140,7 @@ async def test_unsubscribe_is_answered_when_it_is_durable(version: int) -> None:
     one.receive(side.unsubscribe(version, 9, X))
     assert one.operations()[-1] == Operation(X, register=False)
     assert one.taken() == []
-    one.send(statuses=[Status(X, False, one.front.messages[-1].number)])
+    one.send(statuses=[OperationStatus(X, False, one.front.messages[-1].number)])
     assert one.taken() == [b"\xb0\x02\0\x09" if version == V3 else b"\xb0\x04\0\x09\0\0"]
     one.broadcast(X, 3)
     assert one.taken() == []
@@ -174,7 +174,7 @@ async def test_suback_comes_before_what_came_with_it() -> None:
     one.receive(side.subscribe(V3, 1, (X, 1)))
     number = one.front.messages[-1].number
     notification = Notification(X, 41, EPOCH)
-    one.send(notifications=[notification], statuses=[Status(X, True, number)])
+    one.send(notifications=[notification], statuses=[OperationStatus(X, True, number)])
     assert [packet[0] >> 4 for packet in one.taken()] == [9, 3]
 
 

@@ -12,7 +12,7 @@ from tests.loops import in_loop
 from roskva.channels.base import Outcomes
 from roskva.errors import LimitExceeded, RoskvaError, StorageUnavailable, TooFast, Unauthorised
 from roskva.model import NO_VERSION, Principal, Update
-from roskva.wire.messages import Failure
+from roskva.wire.messages import ServerError
 from roskva.wire.mqtt import fields as p
 from roskva.wire.mqtt.codes import V3, V5
 
@@ -433,7 +433,7 @@ async def test_a_session_taken_over_in_time_leaves_no_will_that_waits() -> None:
     client = Delayed()
     second = client.connect(clean=False)
     third = client.connect(clean=False)
-    second.send(error=Failure("fenced"))
+    second.send(error=ServerError("fenced"))
     second.conn.close()
     second.lose()
     assert await client.published_after(10) == 0

@@ -20,8 +20,8 @@ from roskva.wire.messages import (
     Hello,
     Notification,
     Operation,
+    OperationStatus,
     ServerMessage,
-    Status,
 )
 
 SESSION = 7
@@ -65,7 +65,7 @@ class Conversation:
         """Hear operations, and say yes to them."""
         message = await self.hear_message()
         statuses = [
-            Status(operation.object, operation.register, message.number)
+            OperationStatus(operation.object, operation.register, message.number)
             for operation in message.operations
         ]
         await self.say(session=SESSION, statuses=statuses)

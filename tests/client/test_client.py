@@ -23,7 +23,14 @@ from roskva.core.effects import (
     Trouble,
 )
 from roskva.errors import BadInput, BadName
-from roskva.wire.messages import Ack, Failure, Operation, ServerDigest, Status, SyncRequest
+from roskva.wire.messages import (
+    Ack,
+    Operation,
+    OperationStatus,
+    ServerDigest,
+    ServerError,
+    SyncRequest,
+)
 
 E = TypeVar("E")
 
@@ -123,7 +130,7 @@ async def test_waits_as_long_as_the_server_asks() -> None:
     async with ScriptedServer() as server, contacts(server.url) as client:
         conversation = await server.accept()
         await conversation.hear_hello()
-        await conversation.say(not_before_ms=300, error=Failure("overloaded", "later"))
+        await conversation.say(not_before_ms=300, error=ServerError("overloaded", "later"))
         await conversation.hang_up()
         assert await anext(client) == Trouble("overloaded", "later")
         assert (await server.accept()).at - conversation.at >= 0.3
@@ -175,7 +182,7 @@ async def test_hands_over_a_refused_registration() -> None:
         conversation = await server.accept()
         await conversation.greet()
         number = (await conversation.hear_message()).number
-        refused = Status("contacts/alice", False, number, "limit_exceeded")
+        refused = OperationStatus("contacts/alice", False, number, "limit_exceeded")
         await conversation.say(session=7, statuses=[refused])
         failure = await next_of(client, RegistrationFailure)
         assert (failure.name, failure.transient, failure.code) == ("alice", False, "limit_exceeded")
@@ -208,7 +215,7 @@ async def test_slow_application_gets_the_newest_of_each_object() -> None:
         for version in range(1, 1001):
             for name in "abc":
                 await conversation.notify(f"contacts/{name}", version)
-        await conversation.say(error=Failure("internal", "the last word"))
+        await conversation.say(error=ServerError("internal", "the last word"))
         told: list[ClientEvent] = []
         await heard_the_last_word(client)
         while len(told) < 4:
@@ -231,7 +238,7 @@ async def test_what_waits_is_dropped_when_it_does_not_matter_any_more() -> None:
         conversation = await registered(server, client, "left", "declared", "wanted")
         for name in ("left", "declared", "wanted"):
             await conversation.notify(f"contacts/{name}", 5)
-        await conversation.say(error=Failure("internal", "the last word"))
+        await conversation.say(error=ServerError("internal", "the last word"))
         await heard_the_last_word(client)
         await client.unregister("left")
         await client.register("declared", version=7)
@@ -290,8 +297,8 @@ async def test_listener_is_told_everything_and_returning_is_the_ack() -> None:
         assert await acks_of(conversation) == [Ack("contacts/alice", 5, EPOCH)]
         await conversation.notify("contacts/alice", None)
         assert await acks_of(conversation) == [Ack("contacts/alice", None, EPOCH)]
-        await conversation.say(error=Failure("internal", "a bug"))
-        refused = Status("contacts/alice", False, 10, "refused")
+        await conversation.say(error=ServerError("internal", "a bug"))
+        refused = OperationStatus("contacts/alice", False, 10, "refused")
         await conversation.notify("contacts/alice", 13)
         with pytest.raises(LookupError):
             await listening

@@ -13,7 +13,7 @@ from roskva.client.identity import IdentityFile
 from roskva.core.effects import ReissueRegistrations, Trouble
 from roskva.core.identity import Identity, pack_identity
 from roskva.errors import Unavailable
-from roskva.wire.messages import Failure, Hello
+from roskva.wire.messages import Hello, ServerError
 
 
 def keeping(server: ScriptedServer, path: Path) -> Client:
@@ -69,7 +69,7 @@ async def test_rejected_identity_is_forgotten(tmp_path: Path) -> None:
         async with keeping(server, path):
             conversation = await server.accept()
             assert (await conversation.hear_hello()).token == b"old"
-            await conversation.say(error=Failure("token_rejected"))
+            await conversation.say(error=ServerError("token_rejected"))
             assert (await conversation.hear_hello()).app == "contacts"
         assert not path.exists()
 

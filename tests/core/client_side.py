@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from tests.core.links import Connection
 
-from roskva.core.client import Client, ClientConfig
+from roskva.core.client import ClientConfig, ClientMachine
 from roskva.core.effects import (
     Acknowledge,
     ClientEvent,
+    CloseConnection,
     Closed,
-    Connect,
     Connected,
     Deliver,
-    Disconnect,
     Disconnected,
     Effect,
     Event,
     FromServer,
     Notify,
     NotifyUnknown,
+    OpenConnection,
     Opened,
     Register,
     SaveIdentity,
@@ -53,7 +53,9 @@ class ClientSide:
         self.start()
 
     def start(self) -> None:
-        self.core = Client(self.config, self.identity, seed=self.pair.bits(), now=self.pair.now)
+        self.core = ClientMachine(
+            self.config, self.identity, seed=self.pair.bits(), now=self.pair.now
+        )
 
     def restart(self) -> None:
         """The process ends and begins again with what it saved."""
@@ -124,9 +126,9 @@ class ClientSide:
                     self.pair.soon(partial(self.ack, event))
             case SaveIdentity(identity=identity):
                 self.identity = identity
-            case Connect():
+            case OpenConnection():
                 self.pair.soon(self._connect)
-            case Disconnect():
+            case CloseConnection():
                 self.lose_connection(tell=False)
             case _:
                 raise AssertionError(effect)

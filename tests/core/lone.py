@@ -2,15 +2,15 @@
 
 from typing import TypeVar
 
-from roskva.core.client import Client, ClientConfig
+from roskva.core.client import ClientConfig, ClientMachine
 from roskva.core.effects import (
     ClientEvent,
-    Connect,
     Connected,
     Deliver,
     Effect,
     Event,
     FromServer,
+    OpenConnection,
     Register,
     SaveIdentity,
     Tick,
@@ -41,7 +41,7 @@ class LoneClient:
         self, config: ClientConfig | None = None, identity: bytes | None = None, seed: int = 1
     ) -> None:
         self.now = 100.0
-        self.core = Client(config or ClientConfig("app"), identity, seed, self.now)
+        self.core = ClientMachine(config or ClientConfig("app"), identity, seed, self.now)
         self.effects: list[Effect] = []
         """Everything so far."""
         self.sent: list[tuple[float, FromClient]] = []
@@ -57,7 +57,7 @@ class LoneClient:
                 self.sent.append((self.now, codec.decode_from_client(frame)))
             elif isinstance(effect, Deliver):
                 self.events.append(effect.event)
-            elif isinstance(effect, Connect):
+            elif isinstance(effect, OpenConnection):
                 self.step(Connected())
         return effects
 

@@ -14,17 +14,17 @@ from roskva.core.effects import (
     DropLink,
     Effect,
     Event,
+    FromConnection,
     FromLink,
     Lagging,
     LinkDown,
     LinkUp,
-    Received,
     Send,
     SendLink,
     Tick,
 )
+from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.core.token import TokenKeys
 from roskva.model import Key
 from roskva.wire.links import FromShard
 from roskva.wire.messages import FromClient, ServerMessage
@@ -114,7 +114,7 @@ class RegistrarSide:
 
     def received(self, conn: Connection, message: FromClient) -> None:
         if conn.id in self.conns:
-            self.step(Received(conn.id, message, self.denied))
+            self.step(FromConnection(conn.id, message, self.denied))
 
     def link_down(self, link: Link) -> None:
         if self.links.get(link.shard.index) is link:

@@ -4,7 +4,15 @@ from typing import Any
 
 from tests.core.pair import Pair
 
-from roskva.core.effects import Attached, Closed, Dismissed, Drained, Lagging, Received, Watching
+from roskva.core.effects import (
+    Attached,
+    Closed,
+    Dismissed,
+    Drained,
+    FromConnection,
+    Lagging,
+    Watching,
+)
 from roskva.model import NO_EPOCH, NO_VERSION
 from roskva.wire.links import Registered
 from roskva.wire.messages import (
@@ -62,7 +70,7 @@ class Device:
         message = ClientMessage(
             PROTOCOL, self.session, self.number, None, list(operations), acks or []
         )
-        self.pair.registrar.step(Received(self.id, message))
+        self.pair.registrar.step(FromConnection(self.id, message))
         self.pair.settle()
 
     def ack_all(self) -> None:

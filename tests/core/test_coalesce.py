@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from tests.core.pair import Pair
 from tests.core.shard_side import ShardSide
 
-from roskva.core.coalesce import coalesce
 from roskva.core.effects import Apply
+from roskva.core.objects import coalesce
 from roskva.model import Update
 
 UPDATES = st.lists(

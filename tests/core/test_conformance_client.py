@@ -18,12 +18,12 @@ from roskva.core.effects import (
 from roskva.wire import codec
 from roskva.wire.messages import (
     Ack,
-    Config,
-    Failure,
     Grant,
     Operation,
+    OperationStatus,
     ServerDigest,
-    Status,
+    ServerError,
+    SessionConfig,
     SyncRequest,
 )
 
@@ -91,7 +91,10 @@ def test_c18_a_sync_request_is_answered_with_the_registrations() -> None:
     client.greet()
     client.register("app/a", "app/b")
     client.run(1)
-    client.hear(session=SESSION, statuses=[Status("app/a", True, 1), Status("app/b", True, 1)])
+    client.hear(
+        session=SESSION,
+        statuses=[OperationStatus("app/a", True, 1), OperationStatus("app/b", True, 1)],
+    )
     client.clear()
     client.hear(session=SESSION, sync_request=SyncRequest())
     client.run(1)
@@ -123,7 +126,7 @@ def test_c18_a_sync_by_bucket_is_answered_with_the_buckets_that_differ() -> None
 def test_c19_an_error_becomes_an_event_and_the_session_goes_on() -> None:
     client = LoneClient()
     client.greet()
-    client.hear(session=SESSION, error=Failure("internal", "a fault"))
+    client.hear(session=SESSION, error=ServerError("internal", "a fault"))
     assert client.events[-1] == Trouble("internal", "a fault")
     client.register("app/x")
     client.run(1)
@@ -136,7 +139,7 @@ def test_c20_an_authorisation_failure_fails_every_registration_for_good() -> Non
     client.greet()
     client.run(1)
     client.clear()
-    client.hear(session=SESSION, error=Failure("unauthorised", "who are you"))
+    client.hear(session=SESSION, error=ServerError("unauthorised", "who are you"))
     assert client.events == [
         Trouble("unauthorised", "who are you"),
         RegistrationFailure("app/a", False, "unauthorised"),
@@ -218,7 +221,7 @@ def test_c25_the_server_can_change_the_heartbeat_interval() -> None:
     client.greet()
     client.run(1)
     client.clear()
-    client.hear(session=SESSION, config=Config(heartbeat_ms=2000))
+    client.hear(session=SESSION, config=SessionConfig(heartbeat_ms=2000))
     for _ in range(20):
         client.run(1)
         client.hear(session=SESSION)
@@ -281,7 +284,7 @@ def test_c40_registering_twice_without_a_version_sends_nothing_the_second_time()
     client.register("app/x", "app/x")
     client.run(0.1)
     client.register("app/x")
-    client.hear(session=SESSION, statuses=[Status("app/x", True, 1)])
+    client.hear(session=SESSION, statuses=[OperationStatus("app/x", True, 1)])
     client.register("app/x")
     client.run(5)
     assert client.operations() == [Operation("app/x")]

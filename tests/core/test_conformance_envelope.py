@@ -29,15 +29,15 @@ from roskva.wire.messages import (
     PROTOCOL,
     Ack,
     ClientMessage,
-    Config,
-    Failure,
     Grant,
     Hello,
     Notification,
     Operation,
+    OperationStatus,
     ServerDigest,
+    ServerError,
     ServerMessage,
-    Status,
+    SessionConfig,
     Sync,
     SyncRequest,
 )
@@ -123,13 +123,13 @@ def test_c04_the_parts_of_a_message_are_dispatched_in_a_fixed_order() -> None:
     client.run(0.1)
     wanted = sum_of(["app/a", "app/b"])
     effects = client.hear(
-        error=Failure("overloaded", "later"),
-        statuses=[Status("app/b", True, 1)],
+        error=ServerError("overloaded", "later"),
+        statuses=[OperationStatus("app/b", True, 1)],
         notifications=[Notification("app/a", 5, 9)],
         digest=ServerDigest(2, wanted, 1),
         sync_request=SyncRequest(),
         grant=Grant(CLIENT_ID, b"newer token"),
-        config=Config(heartbeat_ms=5000),
+        config=SessionConfig(heartbeat_ms=5000),
         session=SESSION,
     )
     assert isinstance(effects[0], SaveIdentity)
@@ -194,7 +194,7 @@ def test_c08_not_before_is_honoured_even_in_a_message_that_is_not_ours() -> None
     client.greet()
     client.run(1)
     client.clear()
-    client.hear(session=SESSION + 1, not_before_ms=5000, error=Failure("overloaded"))
+    client.hear(session=SESSION + 1, not_before_ms=5000, error=ServerError("overloaded"))
     client.register("app/x")
     client.run(4.99)
     assert not client.sent
@@ -219,7 +219,7 @@ def test_c08_not_before_holds_back_the_handshake_after_a_rejected_token() -> Non
     client = LoneClient(identity=IDENTITY)
     client.run(0.1)
     client.clear()
-    client.hear(not_before_ms=30_000, error=Failure("token_rejected"))
+    client.hear(not_before_ms=30_000, error=ServerError("token_rejected"))
     client.run(29)
     assert not client.sent
     client.run(60)
@@ -229,7 +229,7 @@ def test_c08_not_before_holds_back_the_handshake_after_a_rejected_token() -> Non
 def test_c09_an_error_message_reaches_the_application() -> None:
     client = LoneClient()
     client.greet()
-    client.hear(session=SESSION, error=Failure("overloaded", "come back later"))
+    client.hear(session=SESSION, error=ServerError("overloaded", "come back later"))
     assert client.of_kind(Trouble) == [Trouble("overloaded", "come back later")]
 
 
@@ -242,7 +242,7 @@ def test_c10_a_message_for_another_session_is_rejected_by_the_core() -> None:
     client.hear(
         session=SESSION + 1,
         notifications=[Notification("app/x", 3, 9)],
-        statuses=[Status("app/x", True, 1)],
+        statuses=[OperationStatus("app/x", True, 1)],
     )
     assert not client.events
     assert client.core.counters["ignored"] == 1

@@ -15,12 +15,12 @@ from roskva.core.effects import (
 from roskva.core.identity import unpack_identity
 from roskva.wire import codec
 from roskva.wire.messages import (
-    Failure,
     Grant,
     Notification,
     Operation,
+    OperationStatus,
     ServerDigest,
-    Status,
+    ServerError,
 )
 
 
@@ -49,7 +49,7 @@ def test_c30_an_old_sessions_message_is_ignored_by_the_client() -> None:
     client.grant(session=SESSION + 1)
     client.run(0.1)
     client.clear()
-    client.hear(session=SESSION, statuses=[Status("app/x", True, 9)])
+    client.hear(session=SESSION, statuses=[OperationStatus("app/x", True, 9)])
     assert not client.events
 
 
@@ -131,12 +131,12 @@ def test_c32_a_client_that_lost_session_and_identity_behaves_like_a_new_one() ->
     client.greet()
     client.register("app/x")
     client.run(0.1)
-    client.hear(session=SESSION, statuses=[Status("app/x", True, 1)])
+    client.hear(session=SESSION, statuses=[OperationStatus("app/x", True, 1)])
     client.clear()
     client.step(Disconnected())
     client.run(0.1)
     assert client.hellos()[-1].token is not None
-    client.hear(error=Failure("token_rejected"))
+    client.hear(error=ServerError("token_rejected"))
     client.run(0.1)
     assert client.saved() == [None]
     hello = client.hellos()[-1]
@@ -153,9 +153,9 @@ def test_c33_unknown_client_for_another_session_is_ignored() -> None:
     client = LoneClient()
     client.greet()
     client.clear()
-    client.hear(session=SESSION + 1, error=Failure("unknown_client"))
+    client.hear(session=SESSION + 1, error=ServerError("unknown_client"))
     assert not client.effects
-    client.hear(session=SESSION, error=Failure("unknown_client"))
+    client.hear(session=SESSION, error=ServerError("unknown_client"))
     assert client.saved() == [None]
 
 
@@ -263,7 +263,7 @@ def test_c52_a_destroyed_token_leads_to_a_new_handshake_with_a_fresh_nonce() -> 
     client.greet()
     old = client.hellos()[0]
     client.clear()
-    client.hear(session=SESSION, error=Failure("token_rejected"))
+    client.hear(session=SESSION, error=ServerError("token_rejected"))
     client.run(1)
     [new] = client.hellos()
     assert client.saved() == [None]

@@ -17,8 +17,8 @@ from roskva.wire.messages import (
     ClientMessage,
     Digest,
     Notification,
+    OperationStatus,
     ServerDigest,
-    Status,
 )
 
 
@@ -43,7 +43,7 @@ def test_c48_a_status_that_contradicts_the_wish_is_a_transient_failure() -> None
     client.greet()
     client.run(0.1)
     client.clear()
-    client.hear(session=SESSION, statuses=[Status("app/x", False, 1)])
+    client.hear(session=SESSION, statuses=[OperationStatus("app/x", False, 1)])
     [event] = client.of_kind(RegistrationFailure)
     assert (event.object, event.transient) == ("app/x", True)
 
@@ -53,8 +53,8 @@ def test_c49_a_failed_operation_removes_the_object_from_the_wanted_set() -> None
     client.register("app/kept", "app/failed")
     client.greet()
     client.run(0.1)
-    status = Status("app/failed", False, 1, code="limit_exceeded")
-    client.hear(session=SESSION, statuses=[Status("app/kept", True, 1), status])
+    status = OperationStatus("app/failed", False, 1, code="limit_exceeded")
+    client.hear(session=SESSION, statuses=[OperationStatus("app/kept", True, 1), status])
     client.clear()
     client.run(2000)
     client.hear(notifications=[Notification("app/failed", 5, 9)])
@@ -67,11 +67,11 @@ def test_c49_a_refusal_that_comes_twice_does_not_undo_a_later_registration() -> 
     client.register("app/x")
     client.greet()
     client.run(0.1)
-    refusal = Status("app/x", False, 1, code="unauthorised")
+    refusal = OperationStatus("app/x", False, 1, code="unauthorised")
     client.hear(session=SESSION, statuses=[refusal])
     client.register("app/x")
     client.run(0.1)
-    client.hear(session=SESSION, statuses=[Status("app/x", True, 2)])
+    client.hear(session=SESSION, statuses=[OperationStatus("app/x", True, 2)])
     client.clear()
     client.hear(session=SESSION, statuses=[refusal])
     assert not client.events

@@ -11,11 +11,11 @@ from tests.core.pair import Pair
 from roskva.core.backoff import Backoff, Dice, Rate, RateLimit
 from roskva.core.client import ClientConfig
 from roskva.core.effects import (
-    Connect,
     Connected,
     Disconnected,
     FromServer,
     Online,
+    OpenConnection,
     Register,
     RegistrationFailure,
     SendLink,
@@ -24,7 +24,7 @@ from roskva.core.effects import (
     Trouble,
 )
 from roskva.wire.links import Ping
-from roskva.wire.messages import PROTOCOL, Config, Failure, ServerMessage
+from roskva.wire.messages import PROTOCOL, ServerError, ServerMessage, SessionConfig
 
 SEEDS = st.integers(0, 2**64 - 1)
 
@@ -36,7 +36,7 @@ def most_in_a_window(times: list[float], window: float) -> int:
 def test_c35_a_heartbeat_interval_of_1_ms_still_obeys_the_rate_limit() -> None:
     client = LoneClient(ClientConfig("app", rate=Rate(10, 1000)))
     client.greet()
-    client.hear(session=SESSION, config=Config(heartbeat_ms=1))
+    client.hear(session=SESSION, config=SessionConfig(heartbeat_ms=1))
     for _ in range(20):
         client.run(1)
         client.hear(session=SESSION)
@@ -68,7 +68,7 @@ def refuse_connections(client: LoneClient, seconds: float) -> list[float]:
     end = client.now + seconds
     while (at := client.core.next_deadline()) is not None and at <= end:
         client.now = max(client.now, at)
-        if Connect() in client.core.step(Tick(), client.now):
+        if OpenConnection() in client.core.step(Tick(), client.now):
             tries.append(client.now)
             client.core.step(Disconnected(), client.now)
     client.now = end
@@ -122,7 +122,7 @@ def test_c41_ticks_that_come_too_often_change_nothing(pauses: list[float]) -> No
     calm, hurried = LoneClient(), LoneClient()
     for client in (calm, hurried):
         client.greet()
-        client.hear(session=SESSION, config=Config(heartbeat_ms=20_000))
+        client.hear(session=SESSION, config=SessionConfig(heartbeat_ms=20_000))
     for pause in pauses:
         calm.run(pause)
         hurried.run(pause)
@@ -199,8 +199,8 @@ STORM = st.lists(
             Online(),
             Disconnected(),
             Connected(),
-            FromServer(ServerMessage(PROTOCOL, error=Failure("overloaded"))),
-            FromServer(ServerMessage(PROTOCOL, SESSION, config=Config(heartbeat_ms=1))),
+            FromServer(ServerMessage(PROTOCOL, error=ServerError("overloaded"))),
+            FromServer(ServerMessage(PROTOCOL, SESSION, config=SessionConfig(heartbeat_ms=1))),
         ]
     ),
     max_size=200,
@@ -227,7 +227,7 @@ def test_c45_a_client_keeps_its_rate_when_every_token_is_rejected() -> None:
     client = LoneClient(ClientConfig("app", rate=Rate(5, 1000)), identity=IDENTITY)
     client.run(1)
     for _ in range(100):
-        client.hear(error=Failure("token_rejected"))
+        client.hear(error=ServerError("token_rejected"))
         client.run(0.001)
     assert most_in_a_window([at for at, _ in client.sent], 1.0) <= 5
 
@@ -270,6 +270,6 @@ def test_c54_a_stopped_client_stays_silent_whatever_still_reaches_it() -> None:
     client.now += 10
     for event in (Tick(), Online(), Connected(), Disconnected(), Tick()):
         client.step(event)
-    client.hear(error=Failure("overloaded"))
+    client.hear(error=ServerError("overloaded"))
     assert not client.effects
     assert not client.of_kind(Trouble)

@@ -8,6 +8,7 @@ from roskva.core.effects import (
     ClientRow,
     Effect,
     FeedEnd,
+    FromConnection,
     FromLink,
     LinkUp,
     LoadClient,
@@ -19,17 +20,16 @@ from roskva.core.effects import (
     Persist,
     Persisted,
     PutShard,
-    Received,
     Register,
     RegistrationFailure,
     SendLink,
     Tick,
     Unregister,
 )
+from roskva.core.identity import Claims, TokenKeys
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.rows import Rows
-from roskva.core.token import Claims, TokenKeys
 from roskva.errors import Fenced
 from roskva.model import Update, reset_mark
 from roskva.wire.links import (
@@ -69,7 +69,7 @@ def test_a_session_number_given_out_again_fences_the_session_that_had_it() -> No
     for conn in ("first", "second"):
         token = keys.seal(Claims("app", CLIENT, "", "local", 1 << 40), bytes(12))
         registrar.step(Opened(conn, bytes(28)), 0.0)
-        effects = registrar.step(Received(conn, Hello(PROTOCOL, b"n", None, token, "")), 0.0)
+        effects = registrar.step(FromConnection(conn, Hello(PROTOCOL, b"n", None, token, "")), 0.0)
         registrar.step(FromLink(0, SessionOpened(_request(effects), 7)), 0.0)
     assert list(registrar.conns) == ["second"]
     assert registrar.sessions[CLIENT, 7].conn == "second"

@@ -51,7 +51,7 @@ def test_a_session_that_ends_makes_room_for_another() -> None:
         refused = watching(pair, ALICE)
         assert refusals(refused) == [LimitExceeded.code]
         found.leave()
-    assert not pair.registrar.core.admitting.joined
+    assert not pair.registrar.core.admission.joined
 
 
 def test_nobody_in_particular_may_have_any_number() -> None:

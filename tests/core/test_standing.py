@@ -7,14 +7,13 @@ from tests.core.pair import Pair
 from tests.core.registrar_side import KEYS
 
 from roskva.core.effects import (
-    Received,
+    FromConnection,
     RegistrationFailure,
     Reloaded,
     Withdrawn,
 )
+from roskva.core.identity import Standing, TokenKeys
 from roskva.core.registrar import Registrar
-from roskva.core.standing import Standing
-from roskva.core.token import TokenKeys
 from roskva.model import NOBODY, Principal
 from roskva.wire.messages import Hello
 
@@ -61,8 +60,8 @@ def pair_with(principal: Principal, **options: Any) -> Pair:
     plain = side.step
 
     def step(event: Any) -> None:
-        if isinstance(event, Received) and isinstance(event.message, Hello):
-            event = Received(event.conn, event.message, principal=principal)
+        if isinstance(event, FromConnection) and isinstance(event.message, Hello):
+            event = FromConnection(event.conn, event.message, principal=principal)
         plain(event)
 
     side.step = step  # type: ignore[method-assign]
@@ -153,7 +152,7 @@ def test_a_token_is_replaced_before_it_expires() -> None:
         pair.run(100)
         tokens.add(client.core.token)
         assert client.core.token is not None
-        wall_s = int(pair.registrar.core.admitting.wall_s + pair.now)
+        wall_s = int(pair.registrar.core.admission.wall_s + pair.now)
         claims = KEYS.open(client.core.token, wall_s + 300)
         assert claims is not None, "it would be good for a while yet"
         assert claims.client == identity
@@ -174,8 +173,8 @@ def test_what_could_not_be_asked_may_be_tried_again() -> None:
     undecided = frozenset({"app/x"})
 
     def step(event: Any) -> None:
-        if isinstance(event, Received):
-            event = Received(event.conn, event.message, undecided=undecided)
+        if isinstance(event, FromConnection):
+            event = FromConnection(event.conn, event.message, undecided=undecided)
         plain(event)
 
     side.step = step  # type: ignore[method-assign]

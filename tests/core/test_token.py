@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
+from roskva.core.identity import NONCE_BYTES, Claims, TokenKeys
 
 OLD, NEW = TokenKeys({1: bytes(32)}, 1), TokenKeys({1: bytes(32), 2: b"k" * 32}, 2)
 CLAIMS = st.builds(

@@ -16,21 +16,21 @@ from roskva.core.effects import (
     Close,
     Effect,
     Event,
+    FromConnection,
     FromLink,
     LinkUp,
-    Received,
     Send,
     SendLink,
     Tick,
 )
+from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.core.token import TokenKeys
 from roskva.host.delivery import Delivery, Write
 from roskva.host.fanout import Fanout, Outputs
 from roskva.model import NOBODY, Principal, Update
 from roskva.wire.links import (
+    CurrentVersion,
     Interest,
-    Known,
     LinkHello,
     OpenSession,
     Ping,
@@ -84,7 +84,7 @@ class CoreFront(RecordingFront):
         return NOBODY
 
     def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
-        self.step(Received(conn, message, principal=principal))
+        self.step(FromConnection(conn, message, principal=principal))
 
     def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         answered([7 for _ in updates])
@@ -126,7 +126,7 @@ class CoreFront(RecordingFront):
             case Ping():
                 self.step(FromLink(0, Pong(agree=True)))
             case Interest(add=add) if add:
-                self.step(FromLink(0, Versions([Known(key, 1, EPOCH) for key in add])))
+                self.step(FromLink(0, Versions([CurrentVersion(key, 1, EPOCH) for key in add])))
 
 
 class Turning:

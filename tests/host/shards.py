@@ -11,7 +11,7 @@ from roskva.wire.links import (
     LINK_PROTOCOL,
     Interest,
     LinkHello,
-    Publish,
+    PublishUpdates,
     ToShard,
 )
 
@@ -57,7 +57,7 @@ class Asked:
         self.say(Interest(add=list(keys)))
 
     def publish(self, request: int, *updates: Update) -> None:
-        self.say(Publish(request, list(updates)))
+        self.say(PublishUpdates(request, list(updates)))
 
     def commit(self) -> list[HostEffect]:
         """Everything that was asked for until now, as one group."""

@@ -15,8 +15,8 @@ from roskva.core.effects import (
     Tick,
     Watching,
 )
+from roskva.core.identity import TokenKeys
 from roskva.core.registrar import RegistrarConfig
-from roskva.core.token import TokenKeys
 from roskva.errors import BadInput, Overloaded, Unavailable
 from roskva.host.delivery import MessageDelivery, Write
 from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Submitted
@@ -25,14 +25,14 @@ from roskva.host.registrar import PUBLISH_TIMEOUT_S, HostEffect, RegistrarHost
 from roskva.model import NO_EPOCH, NO_VERSION, Update, shard_of
 from roskva.wire import codec
 from roskva.wire.links import (
-    Known,
+    CurrentVersion,
     NotPublished,
-    Publish,
-    Published,
+    PublishUpdates,
     Push,
     Pushes,
     Registered,
     Superseded,
+    UpdatesPublished,
     Versions,
     Welcome,
 )
@@ -55,11 +55,11 @@ class Asked:
     def step(self, event: object) -> list[HostEffect]:
         return self.host.step(event, self.now)  # type: ignore[arg-type]
 
-    def submit(self, *updates: object, request: str = "request") -> list[Publish]:
+    def submit(self, *updates: object, request: str = "request") -> list[PublishUpdates]:
         """What is sent to the shards."""
         self.first = self.step(Submitted(request, updates))  # type: ignore[arg-type]
         sent = of_kind(self.first, SendLink)
-        return [one.message for one in sent if isinstance(one.message, Publish)]
+        return [one.message for one in sent if isinstance(one.message, PublishUpdates)]
 
     def hear(self, shard: int, message: object) -> list[HostEffect]:
         return self.step(FromLink(shard, message))  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ class Asked:
         self.step(Watching(conn, client, [Registered(key, NO_VERSION, NO_EPOCH)]))
 
     def known(self, version: int, key: str = HERE) -> list[HostEffect]:
-        return self.hear(shard_of(key, SHARDS), Versions([Known(key, version, 1 << 20)]))
+        return self.hear(shard_of(key, SHARDS), Versions([CurrentVersion(key, version, 1 << 20)]))
 
     def push(self, version: int, key: str = HERE) -> list[HostEffect]:
         push = Push(key, version, 1 << 20, previous=version - 1)
@@ -87,15 +87,17 @@ def test_updates_go_to_the_shards_of_their_objects_and_are_answered_together() -
     updates = [Update(THERE, 1), Update(HERE, 2), Update(THERE, 3)]
     to_there, to_here = registrar.submit(*updates)
     assert [u.version for u in to_there.updates] == [1, 3]
-    assert registrar.hear(0, Published(to_here.request, [20])) == []
-    settled = registrar.hear(1, Published(to_there.request, [10, 30]))
+    assert registrar.hear(0, UpdatesPublished(to_here.request, [20])) == []
+    settled = registrar.hear(1, UpdatesPublished(to_there.request, [10, 30]))
     assert settled == [Settled("request", [10, 20, 30])]
 
 
 def test_what_may_not_be_published_keeps_its_place_among_the_answers() -> None:
     registrar, bad = Asked(), BadInput("no")
     (publish,) = registrar.submit(bad, Update(HERE, 1))
-    assert registrar.hear(0, Published(publish.request, [1])) == [Settled("request", [bad, 1])]
+    assert registrar.hear(0, UpdatesPublished(publish.request, [1])) == [
+        Settled("request", [bad, 1])
+    ]
 
 
 def test_a_request_of_which_nothing_may_be_published_is_answered_at_once() -> None:
@@ -121,10 +123,10 @@ def test_a_link_that_breaks_refuses_what_is_on_it_and_nothing_else() -> None:
     registrar = Asked()
     to_here, to_there = registrar.submit(Update(HERE, 1), Update(THERE, 1))
     assert of_kind(registrar.step(LinkDown(0)), Settled) == []
-    first, second = outcomes(registrar.hear(1, Published(to_there.request, [7])))
+    first, second = outcomes(registrar.hear(1, UpdatesPublished(to_there.request, [7])))
     assert isinstance(first, Unavailable)
     assert second == 7
-    assert registrar.hear(0, Published(to_here.request, [5])) == []  # too late
+    assert registrar.hear(0, UpdatesPublished(to_here.request, [5])) == []  # too late
 
 
 def test_a_shard_that_is_not_there_refuses_at_once() -> None:

@@ -23,7 +23,7 @@ from roskva.errors import StorageUnavailable
 from roskva.host.effects import Append, NotAppended, SetMarker
 from roskva.host.shard import SLICE, every_app
 from roskva.model import Update
-from roskva.wire.links import NotPublished, Offer, OpenSession, Published, Pushes, Taken
+from roskva.wire.links import NotPublished, Offer, OpenSession, Pushes, Taken, UpdatesPublished
 
 X, Y = "app/x", "app/y"
 ROW = ObjectRow()
@@ -49,7 +49,7 @@ def test_what_is_durable_is_told_before_its_publisher_is_answered() -> None:
     shard = shard_of_known(X)
     shard.publish(1, Update(X, 5))
     effects = shard.commit()
-    assert kinds(effects) == ["Pushes", "Published"]
+    assert kinds(effects) == ["Pushes", "UpdatesPublished"]
     assert shard.host.matcher.applied == 1
 
 
@@ -60,7 +60,7 @@ def test_a_group_is_told_before_any_of_its_publishers_is_answered() -> None:
     told, *answers = sent(shard.commit())
     assert isinstance(told, Pushes)
     assert {(push.object, push.version) for push in told.pushes} == {(X, 2), (Y, 1)}
-    assert answers == [Published(1, [1]), Published(2, [1]), Published(3, [2])]
+    assert answers == [UpdatesPublished(1, [1]), UpdatesPublished(2, [1]), UpdatesPublished(3, [2])]
 
 
 def test_a_group_that_is_not_durable_is_refused_and_applied_to_nothing() -> None:
@@ -79,7 +79,7 @@ def test_a_large_group_is_applied_in_slices_and_its_marker_stands_at_its_end() -
     shard = shard_of_known(X)
     shard.publish(1, *(Update(X, version) for version in range(1, 2 * SLICE + 2)))
     effects = shard.commit()
-    assert kinds(effects) == ["Pushes", "Pushes", "Pushes", "Published"]
+    assert kinds(effects) == ["Pushes", "Pushes", "Pushes", "UpdatesPublished"]
     assert shard.host.matcher.applied == 2 * SLICE + 1
 
 
@@ -144,7 +144,7 @@ def test_assigned_versions_follow_the_clock() -> None:
 def test_an_app_off_the_fast_path_is_read_from_the_feed_if_there_is_no_bridge() -> None:
     shard = shard_of_known("slow/x", slow=frozenset(("slow",)))
     shard.publish(1, Update("slow/x", 1))
-    assert kinds(shard.commit()) == ["Published"]
+    assert kinds(shard.commit()) == ["UpdatesPublished"]
     shard.step(FeedEnd(LINEAGE, 1, 1))
     assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
     assert kinds(shard.step(Apply(LINEAGE, 1, 1, [(1, Update("slow/x", 1))]))) == ["Pushes"]
@@ -153,7 +153,7 @@ def test_an_app_off_the_fast_path_is_read_from_the_feed_if_there_is_no_bridge() 
 def test_neighbours_of_a_slow_app_are_told_at_once_and_the_marker_waits() -> None:
     shard = shard_of_known(X, slow=frozenset(("slow",)))
     shard.publish(1, Update("slow/x", 1), Update(X, 1))
-    assert kinds(shard.commit()) == ["Pushes", "Published"]
+    assert kinds(shard.commit()) == ["Pushes", "UpdatesPublished"]
     assert shard.host.matcher.applied == 0
 
 
@@ -244,4 +244,4 @@ def test_a_host_can_be_pickled_in_the_middle_of_its_work() -> None:
     shard.host.fast_path = every_app
     again = pickle.loads(pickle.dumps(shard.host))
     shard.host = again
-    assert kinds(shard.commit()) == ["Pushes", "Published"]
+    assert kinds(shard.commit()) == ["Pushes", "UpdatesPublished"]

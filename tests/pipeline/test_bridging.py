@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from tests.pipeline.feeds import WrittenData, updates
 from tests.pipeline.scripted_matcher import ScriptedMatcher
 
-from roskva.core.coalesce import coalesce
+from roskva.core.objects import coalesce
 from roskva.model import Update
 from roskva.pipeline import bridging
 from roskva.pipeline.bridging import BRIDGED, BridgeReader, BridgeSource, GapReader, Ranges, passed

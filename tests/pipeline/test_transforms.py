@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roskva.core.coalesce import coalesce
+from roskva.core.objects import coalesce
 from roskva.feed.arrow import rows_of
 from roskva.feed.base import updates_of
 from roskva.model import Update

@@ -8,20 +8,20 @@ from typing import Final
 from tests.scenarios.cluster import Cluster, Node, ScriptError
 from tests.scenarios.registrar import Connection, RegistrarNode
 
-from roskva.core.client import Client, ClientConfig
+from roskva.core.client import ClientConfig, ClientMachine
 from roskva.core.effects import (
     Acknowledge,
     ClientEvent,
-    Connect,
+    CloseConnection,
     Connected,
     Deliver,
-    Disconnect,
     Disconnected,
     Event,
     FromServer,
     Notify,
     NotifyUnknown,
     Online,
+    OpenConnection,
     Register,
     ReissueRegistrations,
     SaveIdentity,
@@ -58,7 +58,9 @@ class ClientNode(Node):
         self.begin()
         self.told = {}
         config = ClientConfig(app=APP, application=self.application)
-        self.core = Client(config, self.identity, self.cluster.dice.getrandbits(64), self.now())
+        self.core = ClientMachine(
+            config, self.identity, self.cluster.dice.getrandbits(64), self.now()
+        )
         self.wake_at(self.core.next_deadline())
 
     def crash(self) -> None:
@@ -74,9 +76,9 @@ class ClientNode(Node):
     def step(self, event: Event) -> None:
         for effect in self.core.step(event, self.now()):
             match effect:
-                case Connect():
+                case OpenConnection():
                     self._dial()
-                case Disconnect():
+                case CloseConnection():
                     conn, self.conn = self.conn, None
                     if conn is not None:
                         conn.close_by_client()

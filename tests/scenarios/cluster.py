@@ -12,7 +12,7 @@ import msgspec
 from tests.scenarios.notation import Notation
 
 from roskva.core.backoff import Rate
-from roskva.core.token import TokenKeys
+from roskva.core.identity import TokenKeys
 from roskva.simulation.clock import Clock
 
 KINDS: Final = ("clients", "links", "storage")

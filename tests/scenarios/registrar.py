@@ -13,12 +13,12 @@ from roskva.core.effects import (
     Drained,
     DropLink,
     Event,
+    FromConnection,
     FromLink,
     Lagging,
     LinkDown,
     LinkUp,
     Opened,
-    Received,
     Send,
     SendLink,
     Tick,
@@ -53,7 +53,7 @@ class Connection:
 
         def arrive() -> None:
             if self.registrar_open and self.registrar.alive:
-                self.registrar.step(Received(self, codec.decode_from_client(frame)))
+                self.registrar.step(FromConnection(self, codec.decode_from_client(frame)))
 
         self.client.cluster.wires.send("clients", ends, notation.from_client(message), arrive)
 

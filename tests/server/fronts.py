@@ -1,7 +1,7 @@
 """The registrar of a node, with nothing before it and nothing behind."""
 
 from roskva.config import Config
-from roskva.core.token import TokenKeys
+from roskva.core.identity import TokenKeys
 from roskva.handover import Handover
 from roskva.server.access.base import AllowAll
 from roskva.server.registrar import RegistrarServer

@@ -48,9 +48,9 @@ from roskva.store.rocksdb import RocksStore
 from roskva.wire.links import (
     LINK_PROTOCOL,
     CloseSession,
+    CurrentVersion,
     FromShard,
     Interest,
-    Known,
     LinkHello,
     OpenSession,
     Push,
@@ -214,7 +214,7 @@ class RunningShard:
 
     def told(self, key: Key) -> list[tuple[int, int]]:
         """Versions and their epochs, in the order in which they were said."""
-        said: list[Known | Push] = []
+        said: list[CurrentVersion | Push] = []
         for message in self.sent:
             if isinstance(message, Versions):
                 said.extend(message.known)

@@ -6,10 +6,9 @@ from typing import Any
 
 from tests.loops import in_loop
 
-from roskva.core.effects import Opened, Received
+from roskva.core.effects import Opened
+from roskva.core.identity import Standing, TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.core.standing import Standing
-from roskva.core.token import TokenKeys
 from roskva.host.delivery import Announcement, Delivery
 from roskva.model import Key, Principal
 from roskva.server.access.base import ALLOWED, Later, Verdict

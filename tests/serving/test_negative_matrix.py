@@ -18,7 +18,7 @@ from tests.serving.keyed import ADMIN_KEY, HOUR, Issuer, KeyedNode, publish_key,
 from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, register, say
 
-from roskva.core.token import Claims, TokenKeys
+from roskva.core.identity import Claims, TokenKeys
 from roskva.server.keys import token_keys
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from roskva.core.client import Client, ClientConfig
+from roskva.core.client import ClientConfig, ClientMachine
 from roskva.core.effects import Register
 from roskva.simulation.exploration import (
     CONFIGURATIONS,
@@ -71,8 +71,8 @@ def test_the_configurations_have_two_of_everything_and_every_fault() -> None:
 # Canonical form.
 
 
-def _client(connects_in: float = 1.0) -> Client:
-    core = Client(ClientConfig("app"), None, 0, NOW)
+def _client(connects_in: float = 1.0) -> ClientMachine:
+    core = ClientMachine(ClientConfig("app"), None, 0, NOW)
     core.counters = Mute()
     core.step(Register("app/x", None), NOW)
     core.connect_at = NOW + connects_in

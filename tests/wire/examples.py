@@ -13,17 +13,17 @@ from roskva.wire.messages import (
     MAX_SUM,
     Ack,
     ClientMessage,
-    Config,
     Digest,
-    Failure,
     FromClient,
     Grant,
     Hello,
     Notification,
     Operation,
+    OperationStatus,
     ServerDigest,
+    ServerError,
     ServerMessage,
-    Status,
+    SessionConfig,
     Sync,
     SyncRequest,
 )
@@ -114,13 +114,13 @@ FROM_SERVER: Final[dict[str, ServerMessage]] = {
     "grant": ServerMessage(
         "1.0",
         SESSION,
-        config=Config(1_200_000),
+        config=SessionConfig(1_200_000),
         grant=Grant(CLIENT_ID, TOKEN, NONCE),
         digest=ServerDigest(0, 0, 0),
     ),
     "a newer token for the session": ServerMessage("1.0", SESSION, grant=Grant(CLIENT_ID, TOKEN)),
-    "config": ServerMessage("1.0", SESSION, config=Config(1)),
-    "config at its limit": ServerMessage("1.0", SESSION, config=Config(WEEK_MS)),
+    "config": ServerMessage("1.0", SESSION, config=SessionConfig(1)),
+    "config at its limit": ServerMessage("1.0", SESSION, config=SessionConfig(WEEK_MS)),
     "digest": ServerMessage("1.0", SESSION, digest=ServerDigest(2, 0xFEDCBA9876543210, 6)),
     "digest at its limits": ServerMessage(
         "1.0", MAX_VERSION, digest=ServerDigest(MAX_VERSION, MAX_SUM, MAX_VERSION)
@@ -149,36 +149,45 @@ FROM_SERVER: Final[dict[str, ServerMessage]] = {
     "notification after a reset": ServerMessage(
         "1.0", SESSION, notifications=[Notification("contacts/alice", None, RESET_EPOCH)]
     ),
-    "registered": ServerMessage("1.0", SESSION, statuses=[Status("contacts/alice", True, 1)]),
-    "unregistered": ServerMessage("1.0", SESSION, statuses=[Status("contacts/bob", False, 2)]),
+    "registered": ServerMessage(
+        "1.0", SESSION, statuses=[OperationStatus("contacts/alice", True, 1)]
+    ),
+    "unregistered": ServerMessage(
+        "1.0", SESSION, statuses=[OperationStatus("contacts/bob", False, 2)]
+    ),
     "registration refused": ServerMessage(
-        "1.0", SESSION, statuses=[Status("other/alice", False, 1, "unauthorised")]
+        "1.0", SESSION, statuses=[OperationStatus("other/alice", False, 1, "unauthorised")]
     ),
     "registration refused for now": ServerMessage(
-        "1.0", SESSION, statuses=[Status("contacts/alice", False, 1, "overloaded", True)]
+        "1.0", SESSION, statuses=[OperationStatus("contacts/alice", False, 1, "overloaded", True)]
     ),
     "sync request for everything": ServerMessage("1.0", SESSION, sync_request=SyncRequest()),
     "sync request by bucket": ServerMessage(
         "1.0", SESSION, sync_request=SyncRequest([*range(255), MAX_SUM])
     ),
     "not before": ServerMessage(
-        "1.0", not_before_ms=1500, error=Failure("overloaded", "too many at once")
+        "1.0", not_before_ms=1500, error=ServerError("overloaded", "too many at once")
     ),
     "not before at its limit": ServerMessage("1.0", not_before_ms=WEEK_MS),
-    "token rejected": ServerMessage("1.0", error=Failure("token_rejected", "shake hands again")),
-    "fenced": ServerMessage("1.0", SESSION, error=Failure("fenced")),
-    "unknown client": ServerMessage("1.0", SESSION, error=Failure("unknown_client")),
+    "token rejected": ServerMessage(
+        "1.0", error=ServerError("token_rejected", "shake hands again")
+    ),
+    "fenced": ServerMessage("1.0", SESSION, error=ServerError("fenced")),
+    "unknown client": ServerMessage("1.0", SESSION, error=ServerError("unknown_client")),
     "everything together": ServerMessage(
         "1.0",
         SESSION,
         250,
-        Config(60_000),
+        SessionConfig(60_000),
         Grant(CLIENT_ID, TOKEN, LONG_NONCE),
         ServerDigest(3, 12345, 6),
         [Notification("contacts/alice", 42, EPOCH, b"x"), Notification("contacts/bob", None, 1)],
-        [Status("contacts/alice", True, 6), Status("contacts/eve", False, 6, "limit_exceeded")],
+        [
+            OperationStatus("contacts/alice", True, 6),
+            OperationStatus("contacts/eve", False, 6, "limit_exceeded"),
+        ],
         SyncRequest(),
-        Failure("unavailable", "a shard is away"),
+        ServerError("unavailable", "a shard is away"),
     ),
 }
 
@@ -215,7 +224,7 @@ TO_SHARD: Final[dict[str, ToShard]] = {
     ),
     "open session, forgetting the row": links.OpenSession(20, CLIENT_ID, False, False),
     "close session": links.CloseSession(CLIENT_ID, SESSION),
-    "publish": links.Publish(
+    "publish": links.PublishUpdates(
         21,
         [
             Update("contacts/alice", 43, "phone-1", b"payload", 1_700_000_000_000_000),
@@ -238,9 +247,9 @@ FROM_SHARD: Final[dict[str, FromShard]] = {
     "link refused": links.LinkRefused("wrong_link", "this shard is 2 of 4"),
     "versions": links.Versions(
         [
-            links.Known("contacts/alice", 42, EPOCH),
-            links.Known("contacts/bob", -1, RESET_EPOCH),
-            links.Known("contacts/carol", MAX_VERSION, EPOCH, b"\x00payload\xff"),
+            links.CurrentVersion("contacts/alice", 42, EPOCH),
+            links.CurrentVersion("contacts/bob", -1, RESET_EPOCH),
+            links.CurrentVersion("contacts/carol", MAX_VERSION, EPOCH, b"\x00payload\xff"),
         ]
     ),
     "no versions": links.Versions([]),
@@ -270,9 +279,9 @@ FROM_SHARD: Final[dict[str, FromShard]] = {
     "row written": links.RowWritten(18),
     "row refused": links.RowRefused(CLIENT_ID, SESSION, "fenced"),
     "superseded": links.Superseded(CLIENT_ID, SESSION),
-    "published": links.Published(21, [43, MAX_VERSION, 7]),
+    "published": links.UpdatesPublished(21, [43, MAX_VERSION, 7]),
     "not published": links.NotPublished(21, "storage_unavailable", "no space left"),
     "taken": links.Taken(23, 99, 8),
     "forgotten": links.Forgotten(24, 1),
-    "told": links.Told(b"{}"),
+    "told": links.ProcessAnswer(b"{}"),
 }

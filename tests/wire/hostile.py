@@ -11,8 +11,14 @@ from typing import Any, Final
 import msgspec
 from tests.wire import examples
 
-from roskva.core.identity import Identity, pack_identity, unpack_identity
-from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
+from roskva.core.identity import (
+    NONCE_BYTES,
+    Claims,
+    Identity,
+    TokenKeys,
+    pack_identity,
+    unpack_identity,
+)
 from roskva.errors import RoskvaError
 from roskva.wire import codec
 

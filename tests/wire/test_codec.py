@@ -353,7 +353,7 @@ def test_every_list_on_a_link_that_is_cut_into_slices_has_a_limit() -> None:
     for interest in (links.Interest(beyond), links.Interest(drop=beyond)):
         with pytest.raises(BadMessage):
             decode_to_shard(encode_link(interest))
-    known = [links.Known("a/b", 1, 1)] * (MAX_LINK_PARTS + 1)
+    known = [links.CurrentVersion("a/b", 1, 1)] * (MAX_LINK_PARTS + 1)
     with pytest.raises(BadMessage):
         decode_from_shard(encode_link(links.Versions(known)))
     cells = [links.Registered("a/b", 1, 1)] * (MAX_LINK_PARTS + 1)

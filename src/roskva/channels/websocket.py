@@ -34,7 +34,7 @@ from roskva.host.delivery import MessageDelivery
 from roskva.model import NOBODY, Principal
 from roskva.net.writer import Transport
 from roskva.wire.codec import Format, decode_from_client, encode
-from roskva.wire.messages import PROTOCOL, Failure, Hello, ServerMessage
+from roskva.wire.messages import PROTOCOL, Hello, ServerError, ServerMessage
 
 PATH: Final = "/v1/ws"
 _SUBPROTOCOLS: Final[dict[str, Format]] = {
@@ -315,7 +315,7 @@ class WebSocket(asyncio.Protocol):
     def _refuse(self, error: RoskvaError) -> None:
         """Drop the message and say so; nothing else has happened."""
         self._bad += 1
-        self.send(ServerMessage(PROTOCOL, error=Failure(error.code, str(error)[:1024])))
+        self.send(ServerMessage(PROTOCOL, error=ServerError(error.code, str(error)[:1024])))
         if isinstance(error, WrongProtocol) or self._bad >= MAX_BAD_MESSAGES:
             self._hang_up(_PROTOCOL_ERROR, error.code)
 

@@ -31,20 +31,20 @@ from roskva.client.identity import IdentityFile
 from roskva.client.inbox import Inbox
 from roskva.client.link import Happening, Link
 from roskva.client.listener import Listener, tell
-from roskva.core.client import Client as Core
-from roskva.core.client import ClientConfig, Phase
+from roskva.core.client import ClientConfig, ClientPhase
+from roskva.core.client import ClientMachine as Core
 from roskva.core.effects import (
     Acknowledge,
     ClientEvent,
-    Connect,
+    CloseConnection,
     Deliver,
-    Disconnect,
     Disconnected,
     Effect,
     Event,
     Notify,
     NotifyUnknown,
     Online,
+    OpenConnection,
     Register,
     SaveIdentity,
     Stop,
@@ -179,7 +179,7 @@ class Client:
     @property
     def connected(self) -> bool:
         """Whether there is a session with the server just now."""
-        return self._core is not None and self._core.phase is Phase.READY
+        return self._core is not None and self._core.phase is ClientPhase.READY
 
     # What it is told.
 
@@ -236,9 +236,9 @@ class Client:
                     self._link.send(message)
             case Deliver(event=event):
                 self._inbox.put(event)
-            case Connect():
+            case OpenConnection():
                 self._dial()
-            case Disconnect():
+            case CloseConnection():
                 if self._link is not None:
                     self._link.hang_up()
                 self._link = None

@@ -26,10 +26,9 @@ from roskva.core.digest import BUCKETS, DigestSum, bucket_sums, hash_of
 from roskva.core.effects import (
     Acknowledge,
     ClientEvent,
-    Connect,
+    CloseConnection,
     Connected,
     Deliver,
-    Disconnect,
     Disconnected,
     Effect,
     Event,
@@ -37,6 +36,7 @@ from roskva.core.effects import (
     Notify,
     NotifyUnknown,
     Online,
+    OpenConnection,
     Register,
     RegistrationFailure,
     RegistrationStatus,
@@ -57,14 +57,14 @@ from roskva.wire.messages import (
     Ack,
     ClientMessage,
     Digest,
-    Failure,
     Grant,
     Hello,
     Notification,
     Operation,
+    OperationStatus,
     ServerDigest,
+    ServerError,
     ServerMessage,
-    Status,
     Sync,
     SyncRequest,
 )
@@ -99,7 +99,7 @@ class ClientConfig(msgspec.Struct, frozen=True):
     """Another instance took over our identity: two of them should not fight over it fast."""
 
 
-class Phase(Enum):
+class ClientPhase(Enum):
     OFFLINE = 0
     CONNECTING = 1
     GREETING = 2
@@ -119,7 +119,7 @@ class Pending:
         """Of the message it went with; 0: not sent in this session."""
 
 
-class Client:
+class ClientMachine:
     def __init__(self, config: ClientConfig, identity: bytes | None, seed: int, now: float) -> None:
         self.config = config
         self.dice = Dice(seed)
@@ -131,7 +131,7 @@ class Client:
         """Until then a restarted application may still be restating what it wants."""
         self.server_digest: ServerDigest | None = None
         self.reissued = False
-        self.phase = Phase.OFFLINE
+        self.phase = ClientPhase.OFFLINE
         self.session: int | None = None
         self.nonce = b""
         self.number = 0
@@ -172,7 +172,7 @@ class Client:
         self._effects: list[Effect] = []
 
     def next_deadline(self) -> float | None:
-        if self.phase is Phase.STOPPED:
+        if self.phase is ClientPhase.STOPPED:
             return None
         times = (
             *(self.flush_at, self.beat_at, self.show_at),
@@ -182,7 +182,7 @@ class Client:
 
     def step(self, event: Event, now: float) -> list[Effect]:
         self.now = now
-        if self.phase is Phase.STOPPED and type(event) is not Register:
+        if self.phase is ClientPhase.STOPPED and type(event) is not Register:
             return []
         match event:
             case FromServer():
@@ -211,7 +211,7 @@ class Client:
     # What the application says.
 
     def _register(self, key: Key, version: int | None) -> None:
-        if self.phase is Phase.STOPPED:
+        if self.phase is ClientPhase.STOPPED:
             self._deliver(RegistrationFailure(key, False, "stopped"))
             return
         if not is_key(key) or not 0 <= (version or 0) <= MAX_VERSION:
@@ -272,22 +272,22 @@ class Client:
         self._flush_soon()
 
     def _online(self) -> None:
-        if self.phase is Phase.OFFLINE and self.now >= self.not_before:
+        if self.phase is ClientPhase.OFFLINE and self.now >= self.not_before:
             self.connect_at = self.now
-        elif self.phase is Phase.READY and self.now - self.last_sent > self.config.wake_after:
+        elif self.phase is ClientPhase.READY and self.now - self.last_sent > self.config.wake_after:
             self.beat_at = self.now
 
     def _stop(self) -> None:
         self._flush()
-        self.phase = Phase.STOPPED
-        self._effects.append(Disconnect())
+        self.phase = ClientPhase.STOPPED
+        self._effects.append(CloseConnection())
 
     # The connection.
 
     def _connected(self) -> None:
-        if self.phase is not Phase.CONNECTING:
+        if self.phase is not ClientPhase.CONNECTING:
             return
-        self.phase = Phase.GREETING
+        self.phase = ClientPhase.GREETING
         self._greet()
 
     def _greet(self) -> None:
@@ -303,7 +303,7 @@ class Client:
         self._effects.append(Transmit(hello))
 
     def _disconnected(self) -> None:
-        self.phase = Phase.OFFLINE
+        self.phase = ClientPhase.OFFLINE
         self.session = None
         self.flush_at = self.beat_at = self.show_at = None
         self.retry_at = self.answer_by = self.greet_at = None
@@ -314,13 +314,13 @@ class Client:
         self.connect_at = self.now + delay + self.dice.smear(wait) + wait * 0.2
 
     def _give_up_connection(self) -> None:
-        self._effects.append(Disconnect())
+        self._effects.append(CloseConnection())
         self._disconnected()
 
     # What the server says, part by part in a fixed order.
 
     def _receive(self, message: ServerMessage) -> None:
-        if self.phase not in (Phase.GREETING, Phase.READY):
+        if self.phase not in (ClientPhase.GREETING, ClientPhase.READY):
             self.counters["ignored"] += 1
             return
         if message.not_before_ms is not None:
@@ -332,7 +332,7 @@ class Client:
             self._configure(message.config.heartbeat_ms)
         if message.grant is not None:
             self._granted(message.grant, message.session)
-        if self.phase is Phase.READY:
+        if self.phase is ClientPhase.READY:
             self.answer_by = None
             if message.digest is not None:
                 self._compare(message.digest)
@@ -348,16 +348,16 @@ class Client:
     def _is_ours(self, message: ServerMessage) -> bool:
         grant = message.grant
         if grant is not None and grant.nonce is not None:
-            return self.phase is Phase.GREETING and grant.nonce == self.nonce
+            return self.phase is ClientPhase.GREETING and grant.nonce == self.nonce
         if grant is not None and grant.client != self.client_id:
             return False
-        if self.phase is Phase.GREETING:
+        if self.phase is ClientPhase.GREETING:
             return message.session is None and message.error is not None
         return message.session is None or message.session == self.session
 
     def _configure(self, heartbeat_ms: int) -> None:
         self.heartbeat = heartbeat_ms / 1000
-        if self.phase is Phase.READY:
+        if self.phase is ClientPhase.READY:
             self.beat_at = self.now + self.dice.smear(self.heartbeat)
 
     def _granted(self, grant: Grant, session: int | None) -> None:
@@ -368,7 +368,7 @@ class Client:
         self._effects.append(SaveIdentity(pack_identity(identity)))
         if grant.nonce is None:
             return
-        self.phase = Phase.READY
+        self.phase = ClientPhase.READY
         self.session = session
         self.number = self.last_operation = 0
         self.nonce = b""
@@ -458,7 +458,7 @@ class Client:
         else:
             self._deliver(NotifyUnknown(key, epoch))
 
-    def _status(self, status: Status) -> None:
+    def _status(self, status: OperationStatus) -> None:
         operation = self.pending.get(status.object)
         if operation is None:
             newest = status.number >= self.last_operation
@@ -491,13 +491,13 @@ class Client:
             self.to_sync = [bytes([i]) for i, (mine, theirs) in enumerate(pairs) if mine != theirs]
         self._flush_soon()
 
-    def _failed(self, error: Failure) -> None:
+    def _failed(self, error: ServerError) -> None:
         if error.code in (TokenRejected.code, UnknownClient.code):
             if error.code == UnknownClient.code:
                 self._start_anew()
             self.token = None
             self._effects.append(SaveIdentity(None))
-            if error.code == TokenRejected.code and self.phase is Phase.GREETING:
+            if error.code == TokenRejected.code and self.phase is ClientPhase.GREETING:
                 self.greet_at = max(self.now, self.not_before, self.rate.free_at())
                 self.answer_by = None
                 return
@@ -514,7 +514,7 @@ class Client:
     # What is sent, and when.
 
     def _flush_soon(self) -> None:
-        if self.phase is Phase.READY and self.flush_at is None:
+        if self.phase is ClientPhase.READY and self.flush_at is None:
             self.flush_at = max(self.now + self.config.batch_delay, self.rate.free_at())
 
     def _tick(self) -> None:
@@ -543,8 +543,8 @@ class Client:
             self.connect_at = allowed_at
             return
         self.connect_at = None
-        self.phase = Phase.CONNECTING
-        self._effects.append(Connect())
+        self.phase = ClientPhase.CONNECTING
+        self._effects.append(OpenConnection())
         self.answer_by = self.now + self.config.answer_timeout
 
     def _retry(self) -> None:
@@ -563,7 +563,7 @@ class Client:
     def _flush(self) -> None:
         """All that waits, in as few messages as hold it; a heartbeat is one with nothing in it."""
         self.flush_at = None
-        if self.phase is not Phase.READY:
+        if self.phase is not ClientPhase.READY:
             return
         allowed_at = max(self.not_before, self.rate.free_at())
         if self.now < allowed_at:

@@ -13,8 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
-from roskva.core.standing import Standing
-from roskva.core.token import TokenKeys
+from roskva.core.identity import Standing, TokenKeys
 from roskva.model import NO_EPOCH, NO_VERSION, NOBODY, Key, Principal, Update
 from roskva.wire.links import FromShard, Registered, ToShard
 from roskva.wire.messages import ClientMessage, FromClient, Hello, ServerMessage
@@ -266,7 +265,7 @@ class Dismissed(msgspec.Struct, frozen=True):
     not_before_ms: int
 
 
-class Received(msgspec.Struct, frozen=True):
+class FromConnection(msgspec.Struct, frozen=True):
     conn: Handle
     message: FromClient
     denied: "frozenset[Key]" = frozenset()
@@ -362,11 +361,11 @@ class Stop(msgspec.Struct, frozen=True):
     pass
 
 
-class Connect(msgspec.Struct, frozen=True):
+class OpenConnection(msgspec.Struct, frozen=True):
     pass
 
 
-class Disconnect(msgspec.Struct, frozen=True):
+class CloseConnection(msgspec.Struct, frozen=True):
     pass
 
 
@@ -448,8 +447,8 @@ Effect = (
     | Send
     | Broadcast
     | Close
-    | Connect
-    | Disconnect
+    | OpenConnection
+    | CloseConnection
     | Transmit
     | SaveIdentity
     | Deliver
@@ -473,7 +472,7 @@ Event = (
     | Shedding
     | Withdrawn
     | Dismissed
-    | Received
+    | FromConnection
     | Acked
     | Closed
     | Lagging

@@ -13,8 +13,8 @@ from roskva.model import Key, shard_of
 from roskva.wire.links import (
     LINK_PROTOCOL,
     MAX_LINK_PARTS,
+    CurrentVersion,
     Interest,
-    Known,
     LinkHello,
     Ping,
     Pong,
@@ -26,17 +26,8 @@ class ShardLink:
     """To one shard. `incarnation` numbers its openings; what an older one brought is void."""
 
     __slots__ = (
-        "adding",
-        "digest",
-        "dirty",
-        "dropping",
-        "heard_at",
-        "incarnation",
-        "requests",
-        "resend",
-        "shard",
-        "up",
-        "waiting",
+        *("adding", "digest", "dirty", "dropping", "heard_at", "incarnation"),
+        *("requests", "resend", "shard", "up", "waiting"),
     )
 
     def __init__(self, shard: int) -> None:
@@ -111,7 +102,7 @@ class Interests:
             link.digest.remove(watched.hash)
             link.dropping.append(key)
 
-    def holds(self, watched: Watched) -> bool:
+    def is_current(self, watched: Watched) -> bool:
         """What is known of an object is good only while the link that it came by is up.
 
         A process that was stopped for a while wakes with links that look up and may be long dead:
@@ -122,7 +113,7 @@ class Interests:
             return False
         return self.now < link.heard_at + self.link_timeout
 
-    def hear(self, link: ShardLink) -> bool:
+    def note_heard(self, link: ShardLink) -> bool:
         """Something arrived; too late, and the link is as good as broken."""
         if self.now >= link.heard_at + self.link_timeout:
             link.broken()
@@ -130,7 +121,7 @@ class Interests:
         link.heard_at = self.now
         return True
 
-    def learn(self, link: ShardLink, watched: Watched, said: Known | Push) -> None:
+    def set_known(self, link: ShardLink, watched: Watched, said: CurrentVersion | Push) -> None:
         watched.known = (said.version, said.epoch)
         watched.payload = said.payload
         watched.changed_in = self.step
@@ -143,13 +134,13 @@ class Interests:
         link.opened(self._objects_of(link), self.now)
         return SendLink(shard, LinkHello(LINK_PROTOCOL, self.name, shard, len(self.links)))
 
-    def pending(self) -> bool:
+    def has_to_resend(self) -> bool:
         for link in self.links:  # noqa: SIM110  # asked after every step: `any` costs more
             if link.resend:
                 return True
         return False
 
-    def messages(self) -> list[Effect]:
+    def take_changes(self) -> list[Effect]:
         """Interest that changed since the last call, and a slice of what is being sent again."""
         effects: list[Effect] = []
         for link in self.links:
@@ -180,7 +171,7 @@ class Interests:
                 effects.append(SendLink(link.shard, Ping(link.digest.count, link.digest.sum)))
         return effects
 
-    def pong(self, link: ShardLink, pong: Pong) -> Effect | None:
+    def compare_digests(self, link: ShardLink, pong: Pong) -> Effect | None:
         if pong.agree or link.resend:
             return None
         return self._begin_anew(link)

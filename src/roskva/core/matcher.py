@@ -54,15 +54,15 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
-from roskva.core.objects import Object, Unflushed
+from roskva.core.objects import ObjectEntry, Unflushed
 from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_epoch
 from roskva.wire.links import (
     DIGEST_KIND,
     LINK_PROTOCOL,
     MAX_LINK_PARTS,
     MAX_PUSHES,
+    CurrentVersion,
     Interest,
-    Known,
     LinkHello,
     LinkRefused,
     Ping,
@@ -73,7 +73,7 @@ from roskva.wire.links import (
     Welcome,
 )
 
-S = TypeVar("S", Known, Push)
+S = TypeVar("S", CurrentVersion, Push)
 
 
 class MatcherConfig(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class MatcherConfig(msgspec.Struct, frozen=True):
     """With so many, they are persisted without delay."""
 
 
-class Link:
+class RegistrarLink:
     __slots__ = ("digest", "heard_at", "objects")
 
     def __init__(self, now: float) -> None:
@@ -113,8 +113,8 @@ class Matcher:
         self.lineage = stored.lineage
         self.applied = stored.applied
         self.durable = stored.applied
-        self.objects: dict[Key, Object] = {}
-        self.links: dict[Handle, Link] = {}
+        self.objects: dict[Key, ObjectEntry] = {}
+        self.links: dict[Handle, RegistrarLink] = {}
         self.unflushed = Unflushed()
         self.shard_row_due = False
         self.flush_at: float | None = None
@@ -208,7 +208,7 @@ class Matcher:
     def _merge(self, batch: Apply, in_order: bool) -> None:
         applied, objects, unflushed = self.applied, self.objects, self.unflushed
         epoch, resets_ahead = self.epoch, self.resets_ahead
-        changed: dict[Key, Object] = {}
+        changed: dict[Key, ObjectEntry] = {}
         came = newer = 0
         for offset, update in batch.updates:
             if offset <= applied:
@@ -238,9 +238,9 @@ class Matcher:
         if self.caught_up:
             self._tell(changed, in_order)
 
-    def _tell(self, changed: dict[Key, Object], in_order: bool) -> None:
+    def _tell(self, changed: dict[Key, ObjectEntry], in_order: bool) -> None:
         pushes: dict[Handle, list[Push]] = {}
-        resets: dict[Handle, list[Known]] = {}
+        resets: dict[Handle, list[CurrentVersion]] = {}
         for key, entry in changed.items():
             if entry.load:
                 continue
@@ -257,7 +257,7 @@ class Matcher:
                 self._effects.append(SendLink(link, Pushes(part)))
         self._answer(resets)
 
-    def _push(self, key: Key, entry: Object, update: Update, in_order: bool) -> Push:
+    def _push(self, key: Key, entry: ObjectEntry, update: Update, in_order: bool) -> Push:
         # After a gap `previous` may not be the version just before: its author may have missed one
         # that we missed too, so nobody is left out.
         source = update.source if in_order else None
@@ -399,17 +399,17 @@ class Matcher:
         elif theirs != ours:
             text = f"registrar expects shard, shards, digest {theirs}, this shard is {ours}"
         else:
-            self.links[handle] = Link(now)
+            self.links[handle] = RegistrarLink(now)
             self._effects.append(SendLink(handle, Welcome(self.config.shard)))
             return
         self._effects.append(SendLink(handle, LinkRefused("wrong_link", text)))
         self._effects.append(DropLink(handle))
 
-    def _interest(self, handle: Handle, link: Link, message: Interest) -> None:
+    def _interest(self, handle: Handle, link: RegistrarLink, message: Interest) -> None:
         if message.replace:
             self._drop_interest(handle, link, list(link.objects))
         self._drop_interest(handle, link, message.drop)
-        present: list[Known] = []
+        present: list[CurrentVersion] = []
         missing: list[Key] = []
         for key in message.add:
             if key not in link.objects:
@@ -425,8 +425,8 @@ class Matcher:
         self._answer({handle: present})
         self._load(missing)
 
-    def _new_entry(self, key: Key) -> Object:
-        entry = self.objects[key] = Object()
+    def _new_entry(self, key: Key) -> ObjectEntry:
+        entry = self.objects[key] = ObjectEntry()
         entry.load = _REQUESTED
         if self.flushing is not None:
             self.flushing.lay_over(entry, key)
@@ -442,7 +442,7 @@ class Matcher:
 
     def _loaded(self, event: Loaded) -> None:
         assert isinstance(event.rows, dict)
-        answers: dict[Handle, list[Known]] = {}
+        answers: dict[Handle, list[CurrentVersion]] = {}
         for key, row in event.rows.items():
             entry = self.objects.get(key)
             if entry is None or entry.load != event.id:
@@ -454,12 +454,12 @@ class Matcher:
                 answers.setdefault(link, []).append(self._known(key, entry))
         self._answer(answers)
 
-    def _answer(self, answers: dict[Handle, list[Known]]) -> None:
+    def _answer(self, answers: dict[Handle, list[CurrentVersion]]) -> None:
         for link, known in answers.items():
             for part in _parts(known, MAX_LINK_PARTS):
                 self._effects.append(SendLink(link, Versions(part)))
 
-    def _merge_row(self, key: Key, entry: Object, row: ObjectRow) -> None:
+    def _merge_row(self, key: Key, entry: ObjectEntry, row: ObjectRow) -> None:
         if entry.replaced:
             return
         entry.mark = row.mark
@@ -467,14 +467,14 @@ class Matcher:
             entry.update = Update(key, row.version, row.source, row.payload, row.published_at)
             entry.epoch = row.epoch
 
-    def _known(self, key: Key, entry: Object) -> Known:
+    def _known(self, key: Key, entry: ObjectEntry) -> CurrentVersion:
         """A version from before this epoch is not told: a later one may be among what was lost."""
         epoch = object_epoch(self.epoch, entry.mark)
         if entry.update is None or entry.epoch != self.epoch:
-            return Known(key, NO_VERSION, epoch)
-        return Known(key, entry.version(), epoch, entry.update.payload)
+            return CurrentVersion(key, NO_VERSION, epoch)
+        return CurrentVersion(key, entry.version(), epoch, entry.update.payload)
 
-    def _drop_interest(self, handle: Handle, link: Link, keys: list[Key]) -> None:
+    def _drop_interest(self, handle: Handle, link: RegistrarLink, keys: list[Key]) -> None:
         for key in keys:
             if key not in link.objects:
                 continue
@@ -514,7 +514,7 @@ class Matcher:
         if not self.caught_up:
             return
         keys = list(islice(self.announcing, MAX_LINK_PARTS))
-        answers: dict[Handle, list[Known]] = {}
+        answers: dict[Handle, list[CurrentVersion]] = {}
         for key in keys:
             del self.announcing[key]
             entry = self.objects.get(key)

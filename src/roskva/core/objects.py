@@ -1,10 +1,15 @@
-"""What a matcher holds of objects: those with interest, and what is not on disk yet."""
+"""What a matcher holds of objects: those with interest, and what is not on disk yet; and what it
+needs to be told of them."""
+
+from collections.abc import Iterable
+
+import msgspec
 
 from roskva.core.effects import Handle, ObjectRow, PutObject, Write
 from roskva.model import NO_EPOCH, NO_MARK, NO_VERSION, Key, Update
 
 
-class Object:
+class ObjectEntry:
     """What is in memory of an object with interest."""
 
     __slots__ = ("epoch", "links", "load", "mark", "previous", "replaced", "update")
@@ -67,7 +72,7 @@ class Unflushed:
         for update, epoch in later.updates.values():
             self.merge(update, epoch)
 
-    def lay_over(self, entry: Object, key: Key) -> None:
+    def lay_over(self, entry: ObjectEntry, key: Key) -> None:
         if key in self.marks:
             entry.forget(self.marks[key])
         if key in self.updates:
@@ -89,3 +94,24 @@ class Unflushed:
         return ObjectRow(
             update.version, mark, update.source, update.payload, update.published_at, epoch
         )
+
+
+def coalesce(updates: Iterable[tuple[int, Update]]) -> list[tuple[int, Update]]:
+    """A range of the feed with only what a matcher needs of it: per object the last reset, and the
+    highest version after it."""
+    resets: dict[Key, tuple[int, Update]] = {}
+    newest: dict[Key, tuple[int, Update]] = {}
+    for offset, update in updates:
+        key = update.object
+        if update.reset:
+            resets[key] = (offset, update)
+            newest.pop(key, None)
+            continue
+        before = newest.get(key)
+        if before is None:
+            newest[key] = (offset, update)
+            continue
+        # With one left out, nobody can tell any more whether the author of the other knew it.
+        winner = (offset, update) if update.version > before[1].version else before
+        newest[key] = (winner[0], msgspec.structs.replace(winner[1], source=None))
+    return sorted([*resets.values(), *newest.values()], key=lambda item: item[0])

@@ -5,9 +5,10 @@ at the object's shard (`matcher.py`); a registrar joins the two for whoever is o
 when the session ends. Any registrar can serve any client.
 
 Its parts: `interest.py` is its lower edge, the objects it watches and the links to their shards;
-`admitting.py` lets sessions in and out; `registering.py` is what they want, `telling.py` what they
-are due, `acking.py` what has reached them; `saving.py` writes the rows; `outgoing.py` gathers what
-a step has to say. Here is what joins the parts: events, time, and work in slices.
+`admission.py` lets sessions in and out; `registrations.py` is what they want, `notifications.py`
+what they are told and have acked; `row_writes.py` writes the rows; `session.py` holds what all of
+them work on, and gathers what a step has to say. Here is what joins the parts: events, time, and
+work in slices.
 
 The duties, in order:
 
@@ -27,8 +28,7 @@ from typing import Final
 
 import msgspec
 
-from roskva.core.acking import Acking
-from roskva.core.admitting import Admitting
+from roskva.core.admission import SessionAdmission
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
     Acked,
@@ -40,13 +40,13 @@ from roskva.core.effects import (
     DropLink,
     Effect,
     Event,
+    FromConnection,
     FromLink,
     Handle,
     Lagging,
     LinkDown,
     LinkUp,
     Opened,
-    Received,
     Recheck,
     Reloaded,
     Send,
@@ -55,13 +55,12 @@ from roskva.core.effects import (
     Watching,
     Withdrawn,
 )
+from roskva.core.identity import TokenKeys
 from roskva.core.interest import Interests
-from roskva.core.outgoing import Outbox
-from roskva.core.registering import Registering
-from roskva.core.saving import Saving
-from roskva.core.session import Phase, Session
-from roskva.core.telling import TURN, Telling
-from roskva.core.token import TokenKeys
+from roskva.core.notifications import TURN, Notifications
+from roskva.core.registrations import Registrations
+from roskva.core.row_writes import RowWrites
+from roskva.core.session import Outbox, Session, SessionPhase
 from roskva.errors import Fenced, Unavailable
 from roskva.model import NO_VERSION
 from roskva.wire.links import (
@@ -73,7 +72,7 @@ from roskva.wire.links import (
     Superseded,
     Versions,
 )
-from roskva.wire.messages import ClientMessage, Failure, Hello, ServerDigest
+from roskva.wire.messages import ClientMessage, Hello, ServerDigest, ServerError
 
 COUNTERS: Final = (
     *("broadcasts", "notified", "resent", "suppressed", "lagged"),
@@ -116,25 +115,26 @@ class Registrar:
         )
         self.watched = self.interests.watched
         self.outbox = Outbox()
-        self.saving = Saving(self.interests, self.outbox, config.ack_flush)
-        self.telling = Telling(self.interests, self.outbox, self.saving, self.counters)
-        shared = self.interests, self.outbox, self.saving, self.telling, self.counters
-        self.admitting = Admitting(config, keys, wall_us / 1e6 - now, *shared)
-        self.registering = Registering(*shared, config.max_registrations, config.sync_timeout)
-        self.conns, self.sessions = self.admitting.conns, self.admitting.sessions
-        self.acking = Acking(self.conns, self.interests, self.saving, self.telling, self.counters)
-        self.visiting: deque[Session] = deque()
+        self.row_writes = RowWrites(self.interests, self.outbox, config.ack_flush)
+        self.conns: dict[Handle, Session] = {}
+        written = self.interests, self.outbox, self.row_writes
+        self.notifications = Notifications(self.conns, *written, self.counters)
+        shared = *written, self.notifications, self.counters
+        self.admission = SessionAdmission(config, keys, wall_us / 1e6 - now, self.conns, *shared)
+        self.registrations = Registrations(*shared, config.max_registrations, config.sync_timeout)
+        self.sessions = self.admission.sessions
+        self.to_check: deque[Session] = deque()
         self.ping_at = now + config.ping_interval
         self.wheel: dict[int, list[Session]] = {}
         self.wheel_turn = int(now)
 
     def next_deadline(self) -> float:
-        if self.visiting or self.admitting.leaving:
+        if self.to_check or self.admission.leaving:
             return 0.0
-        if self.telling.pending() or self.interests.pending():
+        if self.notifications.pending() or self.interests.has_to_resend():
             return 0.0
         deadline = self.ping_at
-        flush_at = self.saving.flush_at
+        flush_at = self.row_writes.flush_at
         if flush_at is not None and flush_at < deadline:
             deadline = flush_at
         if self.wheel and self.wheel_turn + 1 < deadline:
@@ -146,22 +146,22 @@ class Registrar:
         self.interests.step += 1
         kind = type(event)
         if kind is Acked:
-            self.acking.acked(event)  # type: ignore[arg-type]
+            self.notifications.take_acks(event)  # type: ignore[arg-type]
             if not self.outbox.sessions:
                 return []  # as good as always; work in slices has its deadline
-        elif kind is Received:
+        elif kind is FromConnection:
             self._received(event)  # type: ignore[arg-type]
         elif kind is FromLink:
             self._from_link(event)  # type: ignore[arg-type]
         else:
             self._other(event)
-        if self.visiting:
-            for _ in range(min(len(self.visiting), TURN)):
-                self._visit(self.visiting.popleft())
-        if self.telling.pending():
-            self.telling.work()
-        if self.admitting.leaving:
-            self._leave(self.admitting.leaving[0])
+        if self.to_check:
+            for _ in range(min(len(self.to_check), TURN)):
+                self._check(self.to_check.popleft())
+        if self.notifications.pending():
+            self.notifications.work_on()
+        if self.admission.leaving:
+            self._leave(self.admission.leaving[0])
         if self.outbox.sessions:
             self._send_out()
         return self.outbox.take()
@@ -173,28 +173,28 @@ class Registrar:
             case Opened():
                 self._accept(event.conn, event.bits)
             case Attached():
-                self.admitting.attach(self._accept(event.conn, b""), event)
+                self.admission.attach(self._accept(event.conn, b""), event)
             case Watching():
-                self.admitting.watch(self._accept(event.conn, b""), event)
+                self.admission.watch(self._accept(event.conn, b""), event)
             case Closed():
-                self.admitting.end(self.conns.get(event.conn))
+                self.admission.end(self.conns.get(event.conn))
             case Lagging(conn=conn) if conn in self.conns:
-                self.telling.lagging(self.conns[conn], event.since)
+                self.notifications.mark_lagging(self.conns[conn], event.since)
             case Drained(conn=conn) if conn in self.conns:
-                self.telling.drained(self.conns[conn])
+                self.notifications.mark_drained(self.conns[conn])
             case Dismissed(conn=conn) if conn in self.conns:
-                self.admitting.dismiss(self.conns[conn], event.not_before_ms)
+                self.admission.dismiss(self.conns[conn], event.not_before_ms)
             case Withdrawn(conn=conn) if conn in self.conns:
-                self.registering.withdraw(self.conns[conn], event.object)
+                self.registrations.withdraw(self.conns[conn], event.object)
             case Lagging() | Drained() | Dismissed() | Withdrawn():
                 pass
             case Recheck():
                 self.outbox.emit(*self.interests.ask_again())
-                self.saving.write_again(self.sessions.values())
+                self.row_writes.rewrite_all(self.sessions.values())
             case Reloaded():
-                self.admitting.reload(event)
+                self.admission.reload(event)
             case Shedding():
-                self.admitting.shedding = event.on
+                self.admission.shedding = event.on
             case LinkUp(link=int() as shard):
                 self._link_up(shard)
             case LinkDown(link=int() as shard):
@@ -205,21 +205,21 @@ class Registrar:
     # What clients say.
 
     def _accept(self, conn: Handle, bits: bytes) -> Session:
-        session = self.admitting.accept(conn, bits)
-        self._visit_later(session, self.config.handshake_timeout)
+        session = self.admission.accept(conn, bits)
+        self._check_later(session, self.config.handshake_timeout)
         return session
 
-    def _received(self, event: Received) -> None:
+    def _received(self, event: FromConnection) -> None:
         session = self.conns.get(event.conn)
         if session is None:
             return
         session.heard_at = self.now
         message = event.message
         if type(message) is Hello:
-            self.admitting.hello(session, message, event.principal)
+            self.admission.hello(session, message, event.principal)
             return
         assert type(message) is ClientMessage
-        if message.session != session.number or session.phase is not Phase.OPEN:
+        if message.session != session.number or session.phase is not SessionPhase.OPEN:
             self.counters["stale_messages"] += 1
             return
         if message.number < session.seen:
@@ -228,7 +228,7 @@ class Registrar:
             return
         for ack in message.acks:
             version = ack.version
-            self.acking.ack(
+            self.notifications.ack(
                 session, ack.object, NO_VERSION if version is None else version, ack.epoch
             )
         if message.operations or message.syncs:
@@ -236,77 +236,77 @@ class Registrar:
                 self.outbox.to(session)  # it may take a while: say at least that we are here
             if message.number > session.seen:
                 session.seen = message.number
-                self.registering.operate(session, message, event)
+                self.registrations.apply_operations(session, message, event)
         elif not message.acks:
             self.outbox.to(session).digest = True
         if message.digest is not None:
-            self.registering.compare(session, message.digest)
+            self.registrations.compare_digests(session, message.digest)
 
     # What shards say.
 
     def _link_up(self, shard: int) -> None:
         link = self.interests.links[shard]
         self.outbox.emit(self.interests.open(shard))
-        self.outbox.emit(*self.interests.messages())
-        self.saving.link_up(link)
+        self.outbox.emit(*self.interests.take_changes())
+        self.row_writes.link_up(link)
         for session in list(link.waiting):
-            if session.phase is Phase.OPENING:
-                self.admitting.open_again(session)
+            if session.phase is SessionPhase.OPENING:
+                self.admission.open_again(session)
             else:
-                self.saving.save_again(session)
+                self.row_writes.repeat_writes(session)
 
     def _from_link(self, event: FromLink) -> None:
         assert isinstance(event.link, int)
         link = self.interests.links[event.link]
         if not link.up:
             return
-        if not self.interests.hear(link):
+        if not self.interests.note_heard(link):
             self.outbox.emit(DropLink(link.shard))
             return
         match event.message:
             case Pushes(pushes=pushes):
                 for push in pushes:
-                    self.telling.push(link, push)
+                    self.notifications.take_push(link, push)
             case Versions(known=known):
-                self.telling.learn(link, known)
+                self.notifications.take_versions(link, known)
             case Pong() as pong:
-                effect = self.interests.pong(link, pong)
+                effect = self.interests.compare_digests(link, pong)
                 if effect is not None:
                     self.outbox.emit(effect)
             case SessionOpened() as opened:
-                self.admitting.opened(link, opened)
+                self.admission.opened(link, opened)
             case RowWritten(request=request):
-                self.registering.row_written(link, request)
+                self.registrations.row_written(link, request)
             case Superseded(client=client, session=number):
-                self.admitting.fence(client, number, Fenced.code)
+                self.admission.fence(client, number, Fenced.code)
             case RowRefused(client=client, session=number, code=code):
-                self.admitting.fence(client, number, code)
+                self.admission.fence(client, number, code)
 
     # Time, and work in slices.
 
     def _tick(self) -> None:
-        if self.saving.flush_at is not None and self.now >= self.saving.flush_at:
-            self.saving.flush()
+        if self.row_writes.flush_at is not None and self.now >= self.row_writes.flush_at:
+            self.row_writes.flush()
         if self.now >= self.ping_at:
             self.ping_at = self.now + self.config.ping_interval
             self.interests.expire()
-            self.outbox.emit(*self.interests.messages())
+            self.outbox.emit(*self.interests.take_changes())
             self.outbox.emit(*self.interests.ping())
-        elif self.interests.pending():
-            self.outbox.emit(*self.interests.messages())
+        elif self.interests.has_to_resend():
+            self.outbox.emit(*self.interests.take_changes())
         while self.wheel_turn < int(self.now):
             self.wheel_turn += 1
-            self.visiting.extend(self.wheel.pop(self.wheel_turn, ()))
+            self.to_check.extend(self.wheel.pop(self.wheel_turn, ()))
 
-    def _visit_later(self, session: Session, delay: float) -> None:
+    def _check_later(self, session: Session, delay: float) -> None:
         turn = self.wheel_turn + max(1, round(delay))
         self.wheel.setdefault(turn, []).append(session)
 
-    def _visit(self, session: Session) -> None:
+    def _check(self, session: Session) -> None:
         """Every session's regular check: is it there, is its row safe, is it told everything?"""
         if self.conns.get(session.conn) is not session:
             return
-        if session.phase is Phase.OPEN:
+        if session.phase is SessionPhase.OPEN:
             patience = self.config.heartbeat * self.config.missed_heartbeats
         else:
             patience = self.config.handshake_timeout / 2
@@ -314,23 +314,23 @@ class Registrar:
             self.counters["expired"] += 1
             out = self.outbox.to(session)
             out.close = True
-            if session.phase is Phase.OPENING:
-                out.error = Failure(Unavailable.code, "this client's shard does not answer")
+            if session.phase is SessionPhase.OPENING:
+                out.error = ServerError(Unavailable.code, "this client's shard does not answer")
             return
-        if session.phase is Phase.OPEN:
+        if session.phase is SessionPhase.OPEN:
             if session.unsaved:
-                self.saving.save_again(session)
-            self.admitting.refresh(session)
+                self.row_writes.repeat_writes(session)
+            self.admission.refresh(session)
             if not session.lagging:  # else it is scanned when it has drained
-                self.telling.walk(session, repeats=True)
-        self._visit_later(session, self.config.scan_interval)
+                self.notifications.start_walk(session, repeats=True)
+        self._check_later(session, self.config.scan_interval)
 
     def _leave(self, session: Session) -> None:
         """Let go of a slice of what a session that ended was registered for."""
         for key in list(islice(session.registered, TURN)):
-            self.registering.unregister(session, key)
+            self.registrations.unregister(session, key)
         if not session.registered:
-            self.admitting.leaving.popleft()
+            self.admission.leaving.popleft()
 
     # Sending.
 
@@ -339,7 +339,7 @@ class Registrar:
         for session, outgoing in out.items():
             if self.conns.get(session.conn) is not session:
                 continue
-            open_ = session.phase is Phase.OPEN
+            open_ = session.phase is SessionPhase.OPEN
             digest = None
             if outgoing.digest and open_ and not session.unsaved and not session.unconfirmed:
                 digest = ServerDigest(len(session.registered), session.hash_sum, session.seen)
@@ -347,4 +347,4 @@ class Registrar:
                 self.outbox.emit(Send(session.conn, message))
             if outgoing.close:
                 self.outbox.emit(Close(session.conn))
-                self.admitting.end(session)
+                self.admission.end(session)

@@ -1,4 +1,5 @@
-"""What a registrar keeps in memory: its sessions, and the objects that they care about.
+"""What a registrar keeps in memory: its sessions, the objects that they care about, and for the
+length of one step what it has to say to each session.
 
 A registration is an entry on either side: the session's leads to the object, the object's says what
 the session has acked of it. Acks come by object, those of many sessions at once: there they are at
@@ -7,18 +8,34 @@ Once acked, `(a, e)` is the very tuple that the object stands at: being fresh co
 own.
 """
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
 from roskva.core.digest import MASK
-from roskva.core.effects import Handle
+from roskva.core.effects import Effect, Handle
 from roskva.core.freshness import Acked, Known
 from roskva.model import NO_VERSION, NOBODY, Key
+from roskva.wire.messages import (
+    PROTOCOL,
+    Grant,
+    Notification,
+    OperationStatus,
+    ServerDigest,
+    ServerError,
+    ServerMessage,
+    SessionConfig,
+    SyncRequest,
+)
 
 KEPT_AUDIENCE: Final = 100
+_FRAME_ROOM: Final = 24_000
+"""Bytes of notifications and statuses in one frame. Escaped in JSON they may double, and the rest
+of a frame is small."""
+_PART_OVERHEAD: Final = 64
 
 
-class Phase(Enum):
+class SessionPhase(Enum):
     GREETING = 0
     """Connected; nothing said yet."""
     OPENING = 1
@@ -84,42 +101,17 @@ class Unconfirmed(NamedTuple):
 
 class Session:
     __slots__ = (
-        "app",
-        "application",
-        "bits",
-        "client",
-        "conn",
-        "created",
-        "dirty",
-        "hash_sum",
-        "heard_at",
-        "keep",
-        "lagged_in",
-        "lagging",
-        "nonce",
-        "number",
-        "owner",
-        "paced",
-        "phase",
-        "principal",
-        "refresh_at",
-        "registered",
-        "resume",
-        "seen",
-        "skipped",
-        "sync_asked_at",
-        "unconfirmed",
-        "unsaved",
-        "walk",
-        "walk_repeats",
-        "walk_since",
+        *("app", "application", "bits", "client", "conn", "created", "dirty", "hash_sum"),
+        *("heard_at", "keep", "lagged_in", "lagging", "nonce", "number", "owner", "paced", "phase"),
+        *("principal", "refresh_at", "registered", "resume", "seen", "skipped", "sync_asked_at"),
+        *("unconfirmed", "unsaved", "walk", "walk_repeats", "walk_since"),
     )
 
     def __init__(self, conn: Handle, bits: bytes, now: float) -> None:
         self.conn = conn
         self.bits = bits
         """Random: 16 bytes for the client id, the rest for its tokens."""
-        self.phase = Phase.GREETING
+        self.phase = SessionPhase.GREETING
         self.client = b""
         self.app = ""
         """Whose objects it may name; empty where the channel looks after that."""
@@ -181,3 +173,85 @@ class Session:
         """None if it is not registered."""
         watched = self.registered.get(key)
         return None if watched is None else watched.sessions[self]
+
+
+class Outgoing:
+    """What one session is told in this step: gathered, so that it leaves together."""
+
+    __slots__ = (
+        *("close", "config", "digest", "error", "grant", "not_before_ms", "notifications"),
+        *("statuses", "sync_request"),
+    )
+
+    def __init__(self) -> None:
+        self.not_before_ms: int | None = None
+        self.config: SessionConfig | None = None
+        self.grant: Grant | None = None
+        self.digest = False
+        self.notifications: list[Notification] = []
+        self.statuses: list[OperationStatus] = []
+        self.sync_request: SyncRequest | None = None
+        self.error: ServerError | None = None
+        self.close = False
+
+    def messages(self, session: int | None, digest: ServerDigest | None) -> Iterator[ServerMessage]:
+        """Usually one. The first carries the grant, so that the rest finds a session; the last the
+        digest, which is true only after all that was confirmed."""
+        frames = list(self._frames()) or [([], [])]
+        for i, (notifications, statuses) in enumerate(frames):
+            first, last = i == 0, i == len(frames) - 1
+            yield ServerMessage(
+                v=PROTOCOL,
+                session=session,
+                not_before_ms=self.not_before_ms if first else None,
+                config=self.config if first else None,
+                grant=self.grant if first else None,
+                digest=digest if last else None,
+                notifications=notifications,
+                statuses=statuses,
+                sync_request=self.sync_request if last else None,
+                error=self.error if last else None,
+            )
+
+    def _frames(self) -> Iterator[tuple[list[Notification], list[OperationStatus]]]:
+        notifications: list[Notification] = []
+        statuses: list[OperationStatus] = []
+        room = _FRAME_ROOM
+        parts: list[Notification | OperationStatus] = [*self.notifications, *self.statuses]
+        for part in parts:
+            size = _PART_OVERHEAD + len(part.object.encode())
+            if isinstance(part, Notification):
+                size += len(part.payload or b"")
+            if size > room:
+                yield notifications, statuses
+                notifications, statuses, room = [], [], _FRAME_ROOM
+            room -= size
+            if isinstance(part, Notification):
+                notifications.append(part)
+            else:
+                statuses.append(part)
+        if notifications or statuses:
+            yield notifications, statuses
+
+
+class Outbox:
+    """What one step has to say: to shards, to many sessions at once, and to single ones."""
+
+    __slots__ = ("_effects", "sessions")
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+        self.sessions: dict[Session, Outgoing] = {}
+
+    def emit(self, *effects: Effect) -> None:
+        self._effects.extend(effects)
+
+    def to(self, session: Session) -> Outgoing:
+        outgoing = self.sessions.get(session)
+        if outgoing is None:
+            outgoing = self.sessions[session] = Outgoing()
+        return outgoing
+
+    def take(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects

@@ -10,7 +10,7 @@ from roskva.core.effects import Acked
 from roskva.core.session import Session
 from roskva.model import Update
 from roskva.wire.links import Push
-from roskva.wire.messages import Ack, Notification, Status
+from roskva.wire.messages import Ack, Notification, OperationStatus
 
 
 class Observer:
@@ -39,7 +39,7 @@ class Observer:
     def acked_one_by_one(self, acks: Sequence[Ack]) -> None:
         """The same, in a client's message."""
 
-    def answered(self, session: Session, statuses: Sequence[Status]) -> None:
+    def answered(self, session: Session, statuses: Sequence[OperationStatus]) -> None:
         """A session is told what became of its registrations."""
 
     def ended(self, session: Session, code: str) -> None:

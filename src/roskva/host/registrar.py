@@ -22,18 +22,18 @@ from roskva.core.effects import (
     Broadcast,
     Effect,
     Event,
+    FromConnection,
     FromLink,
     Handle,
     Lagging,
     LinkDown,
     LinkUp,
-    Received,
     Send,
     SendLink,
     Tick,
 )
+from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.core.token import TokenKeys
 from roskva.errors import Fenced, RoskvaError, Unavailable, error_of
 from roskva.host.delivery import Write
 from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Submitted
@@ -42,11 +42,11 @@ from roskva.host.observer import Observer
 from roskva.model import NO_VERSION, Update, shard_of
 from roskva.wire.links import (
     NotPublished,
-    Publish,
-    Published,
+    PublishUpdates,
     Pushes,
     RowRefused,
     Superseded,
+    UpdatesPublished,
     Welcome,
 )
 from roskva.wire.messages import ClientMessage
@@ -96,7 +96,7 @@ class RegistrarHost:
         elif kind is Acked:
             self.observer.acked(event)  # type: ignore[arg-type]
             self._run(event, now)  # type: ignore[arg-type]
-        elif kind is Received:
+        elif kind is FromConnection:
             message = event.message  # type: ignore[union-attr]
             if type(message) is ClientMessage and message.acks:
                 self.observer.acked_one_by_one(message.acks)
@@ -178,7 +178,7 @@ class RegistrarHost:
         kind = type(message)
         if kind is Pushes:
             self.observer.arrived(shard, message.pushes)  # type: ignore[union-attr, arg-type]
-        elif kind is Published:
+        elif kind is UpdatesPublished:
             self._settle(message.request, message.versions)  # type: ignore[union-attr]
             return
         elif kind is NotPublished:
@@ -227,7 +227,7 @@ class RegistrarHost:
             part.give_up_at = now + PUBLISH_TIMEOUT_S
             self.give_up_at = min(self.give_up_at, part.give_up_at)
             updates = [event.updates[place] for place in places]
-            message = Publish(self.requests, updates)  # type: ignore[arg-type]
+            message = PublishUpdates(self.requests, updates)  # type: ignore[arg-type]
             self._effects.append(SendLink(shard, message))
 
     def _settle(self, request: int, outcome: list[int] | RoskvaError) -> None:

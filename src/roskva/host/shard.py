@@ -60,10 +60,10 @@ from roskva.wire.links import (
     NotPublished,
     Offer,
     OpenSession,
-    Publish,
-    Published,
+    PublishUpdates,
     Pushes,
     Taken,
+    UpdatesPublished,
     WriteRow,
     WriteRows,
 )
@@ -162,7 +162,7 @@ class ShardHost:
     def _from_link(self, event: FromLink, now: float) -> None:
         message = event.message
         kind = type(message)
-        if kind is Publish:
+        if kind is PublishUpdates:
             self._publish(event.link, message, now)  # type: ignore[arg-type]
         elif kind is Offer:
             self._offered(event.link, message, now)  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ class ShardHost:
 
     # Publishing.
 
-    def _publish(self, link: Handle, message: Publish, now: float) -> None:
+    def _publish(self, link: Handle, message: PublishUpdates, now: float) -> None:
         updates: Sequence[Update] = message.updates
         unversioned = sum(update.version == NO_VERSION for update in updates)
         if unversioned:
@@ -223,7 +223,7 @@ class ShardHost:
             first = run[-1][0] + 1
         for request in event.requests:
             link, number, versions = self.publishes.pop(request)
-            self._effects.append(SendLink(link, Published(number, versions)))
+            self._effects.append(SendLink(link, UpdatesPublished(number, versions)))
 
     def _apply(self, first: int, entries: Sequence[tuple[int, Update]], now: float) -> None:
         for i in range(0, len(entries), SLICE):
@@ -320,7 +320,7 @@ class AssignedVersions:
         self.last = limit
         self.limit = limit
         self.raising: int | None = None
-        self.waiting: deque[tuple[Handle, Publish]] = deque()
+        self.waiting: deque[tuple[Handle, PublishUpdates]] = deque()
         """For a higher limit."""
 
     def take(self, count: int, now: float) -> range | None:
@@ -339,7 +339,7 @@ class AssignedVersions:
         self.raising = self._first(now) + wanted + _AHEAD_US
         return self.raising
 
-    def raised(self, durable: bool) -> list[tuple[Handle, Publish]]:
+    def raised(self, durable: bool) -> list[tuple[Handle, PublishUpdates]]:
         """Whoever waited for it."""
         assert self.raising is not None
         if durable:

@@ -7,7 +7,7 @@ import msgspec
 
 from roskva.links.framing import Framed
 from roskva.wire.codec import decode_from_shard, encode_link
-from roskva.wire.links import Ask, Told
+from roskva.wire.links import Ask, ProcessAnswer
 
 
 async def ask(path: str, question: Ask, timeout_s: float) -> dict[str, Any]:
@@ -19,7 +19,7 @@ async def ask(path: str, question: Ask, timeout_s: float) -> dict[str, Any]:
 
     def received(stream: Framed, frame: bytes) -> None:
         told = decode_from_shard(frame)
-        if isinstance(told, Told) and not answer.done():
+        if isinstance(told, ProcessAnswer) and not answer.done():
             answer.set_result(told.json)
 
     def lost(stream: Framed) -> None:

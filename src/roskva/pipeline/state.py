@@ -38,7 +38,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from roskva.core.coalesce import coalesce
+from roskva.core.objects import coalesce
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.base import Batch, Marker

@@ -1,9 +1,9 @@
-"""What is done to updates on their way, on columns: the same as `core.coalesce` does one by one."""
+"""What is done to updates on their way, on columns: as `core.objects.coalesce` does one by one."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roskva.core.coalesce import coalesce
+from roskva.core.objects import coalesce
 from roskva.feed.arrow import SCHEMA, rows_of
 from roskva.feed.base import updates_of
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from roskva.core.effects import Broadcast, Event, Handle, Received, Send, Withdrawn
+from roskva.core.effects import Broadcast, Event, FromConnection, Handle, Send, Withdrawn
 from roskva.core.registrar import Registrar
 from roskva.core.session import Session
 from roskva.model import NOBODY, Key
@@ -59,7 +59,7 @@ class Authorisation:
         principal = NOBODY if session is None else session.principal
         verdict = self.authority.may_register(principal, wanted(message))
         if isinstance(verdict, Verdict):
-            self._step(Received(conn, message, verdict.denied, verdict.undecided))
+            self._step(FromConnection(conn, message, verdict.denied, verdict.undecided))
             return
         line = deque([message])
         if len(self._waiting) >= MAX_CONNECTIONS:
@@ -88,13 +88,13 @@ class Authorisation:
     ) -> None:
         if line and line[0] is message:  # else it was given up meanwhile
             line.popleft()
-            self._step(Received(conn, message, found.denied, found.undecided))
+            self._step(FromConnection(conn, message, found.denied, found.undecided))
 
     def _give_up(self, conn: Handle, line: deque[ClientMessage]) -> None:
         """In their order, and all of them: the client may try again."""
         while line:
             message = line.popleft()
-            self._step(Received(conn, message, undecided=frozenset(wanted(message))))
+            self._step(FromConnection(conn, message, undecided=frozenset(wanted(message))))
 
     # Notifying.
 

@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from roskva.core.token import TokenKeys
+from roskva.core.identity import TokenKeys
 from roskva.disk import RealDisk, write_whole
 from roskva.errors import Damaged
 

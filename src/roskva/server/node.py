@@ -16,11 +16,12 @@ import msgspec
 
 from roskva.config import Config
 from roskva.core.effects import FromLink
-from roskva.core.token import TokenKeys
+from roskva.core.identity import TokenKeys
 from roskva.errors import BadMessage
 from roskva.feed.commit import Committer
 from roskva.feed.trace import Trace
 from roskva.handover import Handover
+from roskva.host.observer import Observer
 from roskva.links.framing import Framed
 from roskva.links.running import Process
 from roskva.server.access.access import Access
@@ -40,8 +41,7 @@ from roskva.server.shard import ShardServer
 from roskva.server.shard_links import LastingLink, LocalLink, SocketLink
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
-from roskva.host.observer import Observer
-from roskva.wire.links import Ask, Forget, FromShard, LinkHello, Offer, Told
+from roskva.wire.links import Ask, Forget, FromShard, LinkHello, Offer, ProcessAnswer
 
 _log = logging.getLogger(__name__)
 _COME_BACK_MS: Final = 2000
@@ -274,7 +274,7 @@ class _PeerStream:
         return link
 
     async def _tell(self, question: Ask) -> None:
-        self.send(Told(msgspec.json.encode(await self._node.answers.answer(question))))
+        self.send(ProcessAnswer(msgspec.json.encode(await self._node.answers.answer(question))))
 
     def _lost(self, stream: Framed) -> None:
         for executor, link in self._links.values():

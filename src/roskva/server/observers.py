@@ -22,7 +22,7 @@ from roskva.host.observer import Observer
 from roskva.metrics import TRAFFIC, NotificationCounts
 from roskva.model import PROBE_APPS, Update, is_probe
 from roskva.wire.links import Push
-from roskva.wire.messages import Ack, Notification, Status
+from roskva.wire.messages import Ack, Notification, OperationStatus
 
 _log = logging.getLogger(__name__)
 _FLUSH_S: Final = 1.0
@@ -135,7 +135,7 @@ class Observers(Observer):
         for observer in self._observers:
             observer.acked_one_by_one(acks)
 
-    def answered(self, session: Session, statuses: Sequence[Status]) -> None:
+    def answered(self, session: Session, statuses: Sequence[OperationStatus]) -> None:
         for observer in self._observers:
             observer.answered(session, statuses)
 

@@ -16,16 +16,16 @@ from roskva.core.backoff import Rate
 from roskva.core.effects import (
     Closed,
     Dismissed,
+    FromConnection,
     Lagging,
-    Received,
     Recheck,
     Reloaded,
     Shedding,
     Watching,
 )
+from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.session import Session
-from roskva.core.token import TokenKeys
 from roskva.errors import (
     Overloaded,
     RoskvaError,
@@ -132,7 +132,7 @@ class RegistrarServer:
         if type(message) is ClientMessage and (message.operations or message.syncs):
             self.authorisation.received(conn, message)
         else:
-            self.executor.step(Received(conn, message, principal=principal))
+            self.executor.step(FromConnection(conn, message, principal=principal))
 
     def identify(
         self, app: str | None, credential: str | None, certificate: str | None = None

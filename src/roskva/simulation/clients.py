@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roskva.core.backoff import Rate
-from roskva.core.client import Client, ClientConfig
+from roskva.core.client import ClientConfig, ClientMachine
 from roskva.core.effects import (
     Acknowledge,
     ClientEvent,
-    Connect,
+    CloseConnection,
     Connected,
     Deliver,
-    Disconnect,
     Disconnected,
     Effect,
     Event,
     FromServer,
     Notify,
     NotifyUnknown,
+    OpenConnection,
     Register,
     RegistrationFailure,
     RegistrationStatus,
@@ -39,7 +39,6 @@ from roskva.errors import BadMessage
 from roskva.model import Key
 from roskva.simulation.network import Connection
 from roskva.simulation.node import Node
-from roskva.simulation.oracle import Violation
 from roskva.wire import codec
 from roskva.wire.messages import ClientMessage
 
@@ -168,7 +167,7 @@ class AnyClient(Node):
 class ClientNode(AnyClient):
     """A client of the full protocol."""
 
-    core: Client
+    core: ClientMachine
 
     def __init__(self, world: World, index: int, wanted: list[Key]) -> None:
         super().__init__(world, f"client-{index}", wanted)
@@ -183,7 +182,7 @@ class ClientNode(AnyClient):
         if self.identity is None:
             self.app.dropped.clear()
         self.asked: set[Key] = set()
-        self.core = Client(
+        self.core = ClientMachine(
             ClientConfig(
                 app=APP,
                 application=self.application,
@@ -235,9 +234,9 @@ class ClientNode(AnyClient):
 
     def carry_out(self, effect: Effect) -> None:
         match effect:
-            case Connect():
+            case OpenConnection():
                 self.dial()
-            case Disconnect():
+            case CloseConnection():
                 self.hang_up()
             case Transmit(message=message):
                 if isinstance(message, ClientMessage):

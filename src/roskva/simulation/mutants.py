@@ -117,7 +117,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "reset only merged",
-        ("core.objects:Object.forget", "self.update = None", "pass"),
+        ("core.objects:ObjectEntry.forget", "self.update = None", "pass"),
         ("core.objects:Unflushed.forget", "self.updates.pop(key, None)", "pass"),
     ),
     _mutant(
@@ -165,12 +165,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "registration confirmed from the cache of a dead link",
         (
-            "core.interest:Interests.holds",
+            "core.interest:Interests.is_current",
             "not link.up or watched.incarnation != link.incarnation",
             "watched.known is None",
         ),
         (
-            "core.interest:Interests.holds",
+            "core.interest:Interests.is_current",
             "return self.now < link.heard_at + self.link_timeout",
             "return True",
         ),
@@ -178,11 +178,15 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "silent link trusted for ever",
         (
-            "core.interest:Interests.holds",
+            "core.interest:Interests.is_current",
             "return self.now < link.heard_at + self.link_timeout",
             "return True",
         ),
-        ("core.interest:Interests.hear", "self.now >= link.heard_at + self.link_timeout", "False"),
+        (
+            "core.interest:Interests.note_heard",
+            "self.now >= link.heard_at + self.link_timeout",
+            "False",
+        ),
         ("core.interest:Interests.ping", "self.now >= link.heard_at + self.link_timeout", "False"),
     ),
     _mutant(
@@ -192,7 +196,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "source suppressed although the previous version was missed",
         (
-            "core.telling:Telling._authors",
+            "core.notifications:Notifications._authors",
             "if acked == before",
             "if True",
         ),
@@ -208,14 +212,18 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "registrations never compared",
         (
-            "core.registering:Registering.compare",
+            "core.registrations:Registrations.compare_digests",
             "session.sync_asked_at = self.interests.now",
             "return",
         ),
     ),
     _mutant(
         "nothing sent twice",
-        ("core.registrar:Registrar._visit", "self.telling.walk(session, repeats=True)", "pass"),
+        (
+            "core.registrar:Registrar._check",
+            "self.notifications.start_walk(session, repeats=True)",
+            "pass",
+        ),
     ),
     _mutant(
         "row does not learn the number of a session it is older than",
@@ -223,12 +231,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "acks that were lost are not written again",
-        ("core.saving:Saving.write_again", "if session.keep and", "if False and"),
+        ("core.row_writes:RowWrites.rewrite_all", "if session.keep and", "if False and"),
     ),
     _mutant(
         "ack of what was overtaken counts for the latest",
         (
-            "core.acking:Acking._together",
+            "core.notifications:Notifications._ack_for_many",
             "held[session] = new",
             "held[session] = known",
         ),
@@ -236,7 +244,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "refused, and still in the row",
         (
-            "core.registering:Registering._refuse",
+            "core.registrations:Registrations._refuse",
             "if self.unregister(session, key):",
             "if False:",
         ),
@@ -253,7 +261,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "client hands on whatever it is told",
         (
-            "core.client:Client._notified",
+            "core.client:ClientMachine._notified",
             "told = due(self.acked.get(key, NEVER), known)",
             "told = Due.VERSION",
         ),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from roskva.core.coalesce import coalesce
+from roskva.core.objects import coalesce
 from roskva.errors import RoskvaError
 from roskva.feed.base import START, Batch, Idle, Marker
 from roskva.feed.reader import LogReader
 from roskva.model import Key, Update, reset_mark
-from roskva.wire.links import FromShard, NotPublished, Offer, Publish, Taken
+from roskva.wire.links import FromShard, NotPublished, Offer, PublishUpdates, Taken
 
 if TYPE_CHECKING:
     from roskva.simulation.clients import ClientNode
@@ -160,7 +160,7 @@ class Publisher:
         if registrar is not None:
             registrar.later(delay(), lambda: registrar.submit(update, answer))
         elif shard.alive:
-            message = Publish(1, [update])
+            message = PublishUpdates(1, [update])
             shard.later(delay(), lambda: shard.ask(message, answer))
         elif shard.life:
             world.seen("publisher met a dead shard")

@@ -18,12 +18,12 @@ from roskva.core.effects import (
     Close,
     Closed,
     DropLink,
+    FromConnection,
     FromLink,
     Handle,
     LinkDown,
     LinkUp,
     Opened,
-    Received,
     Recheck,
     Reloaded,
     Send,
@@ -294,7 +294,7 @@ class RegistrarNode(Node):
 
     def heard(self, conn: Handle, principal: Principal, message: FromClient) -> None:
         denied = frozenset(self.world.denied) if isinstance(conn, MessageDelivery) else frozenset()
-        self.step(Received(conn, message, denied, principal=principal))
+        self.step(FromConnection(conn, message, denied, principal=principal))
 
     def closed(self, conn: Connection) -> None:
         if self.conns.pop(conn.id, None) is not None:

@@ -11,7 +11,6 @@ from roskva.core.effects import (
     Apply,
     ClientRow,
     DropLink,
-    Event,
     Failed,
     FeedEnd,
     FeedMissing,

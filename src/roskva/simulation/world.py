@@ -16,8 +16,7 @@ from typing import Final
 
 import msgspec
 
-from roskva.core.standing import Standing
-from roskva.core.token import TokenKeys
+from roskva.core.identity import Standing, TokenKeys
 from roskva.feed.base import START, Batch, Marker
 from roskva.model import NOBODY, Key, Principal, Update, shard_of
 from roskva.simulation.clients import APP, AnyClient, ClientNode

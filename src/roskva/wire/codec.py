@@ -47,11 +47,11 @@ _to_shard: _Decoder[ToShard] = msgspec.msgpack.Decoder(ToShard)
 _from_shard: _Decoder[FromShard] = msgspec.msgpack.Decoder(FromShard)
 
 
-class _Written(msgspec.Struct):
+class _AsWritten(msgspec.Struct):
     notifications: list[list[Any]] = []
 
 
-_written: _Decoder[_Written] = msgspec.json.Decoder(_Written)
+_as_written: _Decoder[_AsWritten] = msgspec.json.Decoder(_AsWritten)
 
 
 def encode(message: FromClient | ServerMessage, format: Format = "msgpack") -> bytes:
@@ -148,7 +148,7 @@ def _check_keys(message: ClientMessage) -> None:
 
 def _with_payloads_spelt_null(message: ServerMessage, frame: bytes) -> ServerMessage:
     """Reading integers from text, msgspec takes any text "null" for null; but it is base64 too."""
-    as_written = _decode(_written, frame, MAX_FRAME_BYTES)
+    as_written = _decode(_as_written, frame, MAX_FRAME_BYTES)
     notifications = [
         msgspec.structs.replace(notification, payload=b64decode(parts[3]))
         if notification.payload is None and len(parts) > 3 and parts[3] is not None

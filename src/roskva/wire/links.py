@@ -32,7 +32,7 @@ class Registered(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: int
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An object's latest version in its epoch, as the shard knows it."""
 
     object: Key
@@ -97,7 +97,7 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True):
     session: int
 
 
-class Publish(msgspec.Struct, frozen=True, tag=True):
+class PublishUpdates(msgspec.Struct, frozen=True, tag="Publish"):
     """Updates of this shard's objects, admitted already; −1 asks for a version."""
 
     request: int
@@ -169,7 +169,7 @@ class LinkRefused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Versions(msgspec.Struct, frozen=True, tag=True):
-    known: Annotated[list[Known], Meta(max_length=MAX_LINK_PARTS)]
+    known: Annotated[list[CurrentVersion], Meta(max_length=MAX_LINK_PARTS)]
 
 
 class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -221,7 +221,7 @@ class Superseded(msgspec.Struct, frozen=True, tag=True):
     session: int
 
 
-class Published(msgspec.Struct, frozen=True, tag=True):
+class UpdatesPublished(msgspec.Struct, frozen=True, tag="Published"):
     """They are durable, under these versions."""
 
     request: int
@@ -251,7 +251,9 @@ class Forgotten(msgspec.Struct, frozen=True, tag=True):
     count: int
 
 
-class Told(msgspec.Struct, frozen=True, tag=True):
+class ProcessAnswer(msgspec.Struct, frozen=True, tag="Told"):
+    """To an `Ask`."""
+
     json: bytes
 
 
@@ -263,7 +265,7 @@ ToShard = (
     | WriteRow
     | WriteRows
     | CloseSession
-    | Publish
+    | PublishUpdates
     | Offer
     | Forget
     | Ask
@@ -278,9 +280,9 @@ FromShard = (
     | RowWritten
     | RowRefused
     | Superseded
-    | Published
+    | UpdatesPublished
     | NotPublished
     | Taken
     | Forgotten
-    | Told
+    | ProcessAnswer
 )

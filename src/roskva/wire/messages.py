@@ -100,7 +100,7 @@ class ClientMessage(msgspec.Struct, frozen=True, tag="client", omit_defaults=Tru
     syncs: Annotated[list[Sync], Meta(max_length=MAX_PARTS)] = []
 
 
-class Config(msgspec.Struct, frozen=True, omit_defaults=True):
+class SessionConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     heartbeat_ms: Annotated[int, Meta(ge=1, le=7 * 24 * 3600 * 1000)]
 
 
@@ -127,7 +127,7 @@ class Notification(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     payload: Payload | None = None
 
 
-class Status(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class OperationStatus(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """After the client's message of this number the object is registered or not.
 
     With a code, because the operation failed.
@@ -146,7 +146,7 @@ class SyncRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     sums: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=256)] = []
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+class ServerError(msgspec.Struct, frozen=True, omit_defaults=True):
     code: Code
     text: Text = ""
 
@@ -157,13 +157,13 @@ class ServerMessage(msgspec.Struct, frozen=True, tag="server", omit_defaults=Tru
     v: Protocol
     session: Count | None = None
     not_before_ms: Milliseconds | None = None
-    config: Config | None = None
+    config: SessionConfig | None = None
     grant: Grant | None = None
     digest: ServerDigest | None = None
     notifications: Annotated[list[Notification], Meta(max_length=MAX_PARTS)] = []
-    statuses: Annotated[list[Status], Meta(max_length=MAX_PARTS)] = []
+    statuses: Annotated[list[OperationStatus], Meta(max_length=MAX_PARTS)] = []
     sync_request: SyncRequest | None = None
-    error: Failure | None = None
+    error: ServerError | None = None
 
 
 FromClient = Hello | ClientMessage

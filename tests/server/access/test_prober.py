@@ -3,7 +3,7 @@
 import pytest
 
 from roskva.config import ProbeConfig
-from roskva.core.token import TokenKeys
+from roskva.core.identity import TokenKeys
 from roskva.model import PROBE_APP, PROBE_SLOW_APP, Principal
 from roskva.server.access.prober import ProberKeys, accepted_keys, credential, own_key
 

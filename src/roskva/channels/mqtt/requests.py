@@ -10,7 +10,7 @@ from typing import Final
 from roskva.errors import LimitExceeded, Unauthorised
 from roskva.host.mqtt import MqttDelivery
 from roskva.model import Key, is_key
-from roskva.wire.messages import Operation, Status
+from roskva.wire.messages import Operation, OperationStatus
 from roskva.wire.mqtt import encode
 from roskva.wire.mqtt.codes import V3, V3_REFUSED_SUBSCRIPTION, Reason
 from roskva.wire.mqtt.decode import Filter, Subscribe, Unsubscribe
@@ -81,7 +81,7 @@ class Requests:
         self._pending.append(request)
         return operations
 
-    def settle(self, status: Status) -> None:
+    def settle(self, status: OperationStatus) -> None:
         for request in self._pending:
             places = request.waiting.get(status.object)
             if places is None or request.number > status.number:

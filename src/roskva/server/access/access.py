@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from roskva.config import Config, has_keys
-from roskva.core.token import TokenKeys
+from roskva.core.identity import TokenKeys
 from roskva.server.access.base import AllowAll, Authority
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from roskva.core.standing import Standing
+from roskva.core.identity import Standing
 from roskva.errors import Unavailable
 from roskva.model import Key, Principal
 from roskva.server.access.base import ALLOWED, Later, Verdict, not_accepted

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from roskva.core.standing import Standing
+from roskva.core.identity import Standing
 from roskva.errors import Unauthorised
 from roskva.model import NOBODY, Key, Principal
 

@@ -10,8 +10,7 @@ import httpx
 
 from roskva.config import AppConfig, Config
 from roskva.config.access import key_digest
-from roskva.core.standing import Standing
-from roskva.core.token import TokenKeys
+from roskva.core.identity import Standing, TokenKeys
 from roskva.model import PROBE_APPS
 from roskva.server.access.authority import AppRules, KeyedAuthority
 from roskva.server.access.hook import Hook, HookSettings

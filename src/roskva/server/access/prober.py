@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from roskva.config import ProbeConfig, read_secret
-from roskva.core.token import TokenKeys
+from roskva.core.identity import TokenKeys
 from roskva.model import PROBE_APPS, Principal
 
 _PURPOSE: Final = b"the prober of this node"

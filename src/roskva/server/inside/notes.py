@@ -12,7 +12,7 @@ from roskva.core.session import Session
 from roskva.host.observer import Observer
 from roskva.model import Key
 from roskva.server.inside.facts import NoteFacts
-from roskva.wire.messages import Status
+from roskva.wire.messages import OperationStatus
 
 _KEPT: Final = 1000
 
@@ -22,7 +22,7 @@ class Notes(Observer):
         self._process = process
         self._kept: deque[tuple[bytes, str, float, str, Key]] = deque(maxlen=_KEPT)
 
-    def answered(self, session: Session, statuses: Sequence[Status]) -> None:
+    def answered(self, session: Session, statuses: Sequence[OperationStatus]) -> None:
         """Its operations, some of which may have been refused."""
         for status in statuses:
             if status.code:

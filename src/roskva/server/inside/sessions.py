@@ -14,7 +14,7 @@ import msgspec
 
 from roskva.core.freshness import Acked, Due, due
 from roskva.core.registrar import Registrar
-from roskva.core.session import Phase, Session, Watched
+from roskva.core.session import Session, SessionPhase, Watched
 from roskva.host.delivery import Delivery
 from roskva.model import NO_VERSION, Key, is_probe
 from roskva.server.inside.facts import Compared, FrontObject, PendingSession, SessionFacts
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 def state_of(core: Registrar, session: Session, watched: Watched, acked: Acked) -> str:
     known = watched.known
-    if known is None or not core.interests.holds(watched):
+    if known is None or not core.interests.is_current(watched):
         return BLIND
     told = Due.NOTHING if acked is known else due(acked, known)
     if told is Due.NOTHING:
@@ -73,7 +73,7 @@ class Census:
                 continue
             async for session in _in_turns(list(watched.sessions)):
                 acked = watched.sessions.get(session)
-                if acked is not None and session.phase is Phase.OPEN:
+                if acked is not None and session.phase is SessionPhase.OPEN:
                     counts[state_of(core, session, watched, acked)] += 1
         slow = sum(session.lagging for session in core.conns.values())
         return Freshness(
@@ -93,7 +93,7 @@ async def of_object(core: Registrar, key: Key) -> FrontObject:
     counts, behind = Counter[str](), list[PendingSession]()
     async for session in _in_turns(list(watched.sessions)):
         acked = watched.sessions.get(session)
-        if acked is None or session.phase is not Phase.OPEN:
+        if acked is None or session.phase is not SessionPhase.OPEN:
             continue
         state = state_of(core, session, watched, acked)
         counts[state] += 1
@@ -131,7 +131,7 @@ async def _facts(core: Registrar, process: str, session: Session) -> SessionFact
         process,
         _channel(session),
         session.number,
-        session.phase is Phase.OPEN,
+        session.phase is SessionPhase.OPEN,
         session.owner,
         session.application,
         session.principal.name,

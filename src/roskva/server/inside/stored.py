@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from roskva.core.effects import ObjectRow
-from roskva.core.objects import Object
+from roskva.core.objects import ObjectEntry
 from roskva.model import NO_VERSION, Key, Update, object_epoch
 from roskva.server.inside.facts import Held, ObjectFacts, RowFacts
 from roskva.server.shard import ShardServer
@@ -27,7 +27,7 @@ async def of_objects(shard: ShardServer, keys: Sequence[Key]) -> dict[Key, Objec
 
 def _facts(shard: ShardServer, key: Key, row: ObjectRow) -> ObjectFacts:
     matcher = shard.matcher
-    entry = Object()
+    entry = ObjectEntry()
     if row.version != NO_VERSION:
         entry.update = Update(key, row.version, row.source, row.payload, row.published_at)
     entry.mark, entry.epoch = row.mark, row.epoch

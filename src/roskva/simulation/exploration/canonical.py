@@ -15,14 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from roskva.core.backoff import Dice, Rate, RateLimit
-from roskva.core.client import Client, Phase
+from roskva.core.client import ClientMachine, ClientPhase
 from roskva.core.interest import Interests
 from roskva.core.matcher import Matcher
+from roskva.core.notifications import Notifications
 from roskva.core.registrar import Registrar
+from roskva.core.row_writes import RowWrites
 from roskva.core.rows import Rows
-from roskva.core.saving import Saving
 from roskva.core.session import Session
-from roskva.core.telling import Telling
 
 NOW: Final = 1000.0
 LATER: Final = NOW + 1e6
@@ -63,7 +63,7 @@ def _in_order(handles: Iterable[Any]) -> list[Any]:
     return sorted(handles)
 
 
-def settle_client(core: Client) -> None:
+def settle_client(core: ClientMachine) -> None:
     if core.flush_at is not None and core.flush_at != MUCH_LATER:
         core.flush_at = MUCH_LATER if core.flush_at == core.settle_at else LATER
     for timer in (*PROMPT_TIMERS[1:], *SLOW_TIMERS):
@@ -74,9 +74,9 @@ def settle_client(core: Client) -> None:
     core.reconnects.reset()
     core.retries.reset()
     core.rate = RateLimit(NO_LIMIT)
-    if core.phase is not Phase.GREETING:
+    if core.phase is not ClientPhase.GREETING:
         core.dice.state = 0
-    if core.phase is Phase.READY:
+    if core.phase is ClientPhase.READY:
         core.number = core.last_operation  # those in flight are counted when the next one leaves
         return
     core.number = core.last_operation = 0
@@ -86,10 +86,10 @@ def settle_client(core: Client) -> None:
 
 
 def settle_registrar(core: Registrar, lags: bool) -> None:
-    core.now = core.interests.now = core.admitting.next_slot = NOW
+    core.now = core.interests.now = core.admission.next_slot = NOW
     core.ping_at = LATER
-    if core.saving.flush_at is not None:
-        core.saving.flush_at = LATER
+    if core.row_writes.flush_at is not None:
+        core.row_writes.flush_at = LATER
     visits = {s.conn: s for turn in core.wheel.values() for s in turn}
     there = [visits[conn] for conn in _in_order(visits) if core.conns.get(conn) is visits[conn]]
     core.wheel = {int(LATER): there} if there else {}
@@ -101,7 +101,7 @@ def settle_registrar(core: Registrar, lags: bool) -> None:
         session.refresh_at = None if session.refresh_at is None else MUCH_LATER
         if session.sync_asked_at is not None:
             session.sync_asked_at = NOW
-    core.admitting.handshakes = RateLimit(NO_LIMIT)
+    core.admission.handshakes = RateLimit(NO_LIMIT)
     core.interests.lingering = dict.fromkeys(core.interests.lingering, LATER)
     (link,) = core.interests.links
     link.heard_at = NOW
@@ -109,7 +109,7 @@ def settle_registrar(core: Registrar, lags: bool) -> None:
         watched.incarnation = int(watched.incarnation == link.incarnation and link.incarnation > 0)
     link.incarnation = min(link.incarnation, 1)
     unsaved = (n for s in core.conns.values() for n in (s.unsaved or {}).values())
-    core.saving.requests = max((*link.requests, *unsaved), default=0)
+    core.row_writes.requests = max((*link.requests, *unsaved), default=0)
     _settle_steps(core, lags)
 
 
@@ -155,7 +155,7 @@ _SKIPPED: Final = frozenset(
     )
 )
 _SKIPPED_OF_REGISTRARS: Final = _SKIPPED | {"watched", "conns", "sessions"}  # its parts have them
-_SHARED: Final = (Interests, Saving, Telling)
+_SHARED: Final = (Interests, RowWrites, Notifications)
 
 
 class _Freezer:

@@ -12,19 +12,19 @@ import pickle
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from roskva.core.client import Client, ClientConfig, Phase
+from roskva.core.client import ClientConfig, ClientMachine, ClientPhase
 from roskva.core.effects import (
     Acknowledge,
-    Connect,
+    CloseConnection,
     Connected,
     Deliver,
-    Disconnect,
     Disconnected,
     Effect,
     Event,
     FromServer,
     Notify,
     NotifyUnknown,
+    OpenConnection,
     Register,
     RegistrationFailure,
     RegistrationStatus,
@@ -34,7 +34,7 @@ from roskva.core.effects import (
     Transmit,
     Unregister,
 )
-from roskva.core.token import Claims, TokenKeys
+from roskva.core.identity import Claims, TokenKeys
 from roskva.simulation.exploration.canonical import (
     LONG_AGO,
     MUCH_LATER,
@@ -150,10 +150,10 @@ class ClientFacts:
         "wanted",
     )
 
-    def __init__(self, core: Client) -> None:
+    def __init__(self, core: ClientMachine) -> None:
         self.client_id = core.client_id
         self.greeted = core.token is not None
-        self.session = core.session if core.phase is Phase.READY else None
+        self.session = core.session if core.phase is ClientPhase.READY else None
         self.last_operation = core.last_operation
         self.pending = bool(core.pending)
         self.wanted = frozenset(map(index_of, core.wanted))
@@ -162,24 +162,24 @@ class ClientFacts:
         self.slow = tuple(t for t in armed if t not in self.prompt)
 
 
-def _waits(core: Client, timer: str) -> bool:
+def _waits(core: ClientMachine, timer: str) -> bool:
     return timer == "flush_at" and core.flush_at == MUCH_LATER
 
 
-class Clients(Machines[Client]):
+class Clients(Machines[ClientMachine]):
     facts: list[ClientFacts]
 
     def start(self, identity: bytes | None) -> int:
         return self.started(identity, lambda: self._make(identity))
 
-    def _make(self, identity: bytes | None) -> Client:
-        core = Client(ClientConfig(APP, rate=NO_LIMIT), identity, 0, NOW)
+    def _make(self, identity: bytes | None) -> ClientMachine:
+        core = ClientMachine(ClientConfig(APP, rate=NO_LIMIT), identity, 0, NOW)
         core.dice = LoadedDice(0)
         core.counters = Mute()
         core.settle_at = LONG_AGO
         return core
 
-    def perform(self, core: Client, event: Words) -> list[Words]:
+    def perform(self, core: ClientMachine, event: Words) -> list[Words]:
         core.number += event[-1]  # numbers still in flight
         return [
             words
@@ -187,7 +187,7 @@ class Clients(Machines[Client]):
             for words in self._out(effect)
         ]
 
-    def _event(self, core: Client, event: Words) -> Event:
+    def _event(self, core: ClientMachine, event: Words) -> Event:
         match event:
             case ("frame", frame, _):
                 return FromServer(self.frames.messages[frame])
@@ -209,9 +209,9 @@ class Clients(Machines[Client]):
 
     def _out(self, effect: Effect) -> list[Words]:
         match effect:
-            case Connect():
+            case OpenConnection():
                 return [("connect",)]
-            case Disconnect():
+            case CloseConnection():
                 return [("disconnect",)]
             case Transmit(message=message):
                 return [("transmit", self.frames.to_server(message))]
@@ -230,10 +230,10 @@ class Clients(Machines[Client]):
             case _:
                 return []
 
-    def settle(self, core: Client) -> None:
+    def settle(self, core: ClientMachine) -> None:
         settle_client(core)
 
-    def facts_of(self, core: Client) -> ClientFacts:
+    def facts_of(self, core: ClientMachine) -> ClientFacts:
         return ClientFacts(core)
 
     def in_flight(self, frames: list[int], facts: ClientFacts) -> int:

@@ -16,6 +16,7 @@ from roskva.core.effects import (
     Failed,
     FeedEnd,
     FeedMissing,
+    FromConnection,
     FromLink,
     Lagging,
     LinkDown,
@@ -28,7 +29,6 @@ from roskva.core.effects import (
     Persisted,
     PutShard,
     ReadFeed,
-    Received,
     Send,
     SendLink,
     Tick,
@@ -36,7 +36,7 @@ from roskva.core.effects import (
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.rows import Rows
-from roskva.core.session import Phase, Session
+from roskva.core.session import Session, SessionPhase
 from roskva.model import Update
 from roskva.simulation.exploration.canonical import (
     LONG_AGO,
@@ -60,7 +60,7 @@ class SessionFacts:
     def __init__(self, session: Session, visited: bool) -> None:
         self.client_id = session.client
         self.number = session.number
-        self.open = session.phase is Phase.OPEN
+        self.open = session.phase is SessionPhase.OPEN
         self.registered = {
             index_of(key): at.sessions[session] for key, at in session.registered.items()
         }
@@ -78,10 +78,10 @@ class RegistrarFacts:
         self.known = {
             index_of(watched.key): watched.known
             for watched in core.watched.values()
-            if core.interests.holds(watched)
+            if core.interests.is_current(watched)
         }
         self.works = core.next_deadline() == 0.0
-        self.flushes = core.saving.flush_at is not None
+        self.flushes = core.row_writes.flush_at is not None
         self.lingers = bool(core.interests.lingering)
         self.problem = None if self.works else _left_behind(core)
 
@@ -94,7 +94,7 @@ def _left_behind(core: Registrar) -> str | None:
         "objects": [s for watched in core.watched.values() for s in watched.sessions],
         "unwritten acks": list(link.dirty),
         "waiting": list(link.waiting),
-        "walks": list(core.telling.walks),
+        "walks": list(core.notifications.walks),
     }
     for where, sessions in held.items():
         if any(core.conns.get(session.conn) is not session for session in sessions):
@@ -118,7 +118,7 @@ class Registrars(Machines[Registrar]):
     def _make(self) -> Registrar:
         config = RegistrarConfig("registrar", 1, handshakes=NO_LIMIT)
         core = Registrar(config, OpenTokens({}, 0), 0, NOW)
-        for part in (core, core.admitting, core.registering, core.telling, core.acking):
+        for part in (core, core.admission, core.registrations, core.notifications):
             part.counters = Mute()
         return core
 
@@ -129,7 +129,7 @@ class Registrars(Machines[Registrar]):
     def _event(self, core: Registrar, event: Words) -> Event:
         match event:
             case ("frame", conn, frame):
-                return Received(conn, self.frames.messages[frame])
+                return FromConnection(conn, self.frames.messages[frame])
             case ("link", frame):
                 return FromLink(0, self.frames.messages[frame])
             case ("open", conn, client):
@@ -152,7 +152,7 @@ class Registrars(Machines[Registrar]):
         """Which timer the next tick finds at its end; `work` is none."""
         match event:
             case ("ack flush",):
-                core.saving.flush_at = NOW
+                core.row_writes.flush_at = NOW
             case ("ping",):
                 core.ping_at = NOW
             case ("linger",):

@@ -13,32 +13,31 @@ from typing import TYPE_CHECKING
 
 from roskva.core.backoff import RateLimit
 from roskva.core.effects import Attached, Handle, Reloaded, SendLink, Watching
+from roskva.core.identity import NONCE_BYTES, Claims, Standing, TokenKeys
 from roskva.core.interest import Interests, ShardLink
-from roskva.core.outgoing import Outbox
-from roskva.core.saving import Saving
-from roskva.core.session import Phase, Session
-from roskva.core.standing import Standing
-from roskva.core.telling import Telling
-from roskva.core.token import NONCE_BYTES, Claims, TokenKeys
+from roskva.core.notifications import Notifications
+from roskva.core.row_writes import RowWrites
+from roskva.core.session import Outbox, Session, SessionPhase
 from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
 from roskva.model import Principal, shard_of
 from roskva.wire.links import CloseSession, Registered, SessionOpened
-from roskva.wire.messages import Config, Failure, Grant, Hello
+from roskva.wire.messages import Grant, Hello, ServerError, SessionConfig
 
 if TYPE_CHECKING:
     from roskva.core.registrar import RegistrarConfig
 
 
-class Admitting:
+class SessionAdmission:
     def __init__(
         self,
         config: "RegistrarConfig",
         keys: TokenKeys,
         wall_s: float,
+        conns: dict[Handle, Session],
         interests: Interests,
         outbox: Outbox,
-        saving: Saving,
-        telling: Telling,
+        row_writes: RowWrites,
+        notifications: Notifications,
         counters: dict[str, int],
     ) -> None:
         self.config = config
@@ -48,10 +47,10 @@ class Admitting:
         """What the wall's clock shows when ours begins."""
         self.interests = interests
         self.outbox = outbox
-        self.saving = saving
-        self.telling = telling
+        self.row_writes = row_writes
+        self.notifications = notifications
         self.counters = counters
-        self.conns: dict[Handle, Session] = {}
+        self.conns = conns
         self.sessions: dict[tuple[bytes, int], Session] = {}
         """By client and number: each shard counts its own."""
         self.joined: dict[tuple[str | None, str], int] = {}
@@ -69,7 +68,7 @@ class Admitting:
         return session
 
     def hello(self, session: Session, hello: Hello, principal: Principal) -> None:
-        if session.phase is not Phase.GREETING:
+        if session.phase is not SessionPhase.GREETING:
             return
         if not self._has_room():
             self._turn_away(session)
@@ -103,9 +102,9 @@ class Admitting:
         session.principal = event.principal
         if not self._join(session):
             return
-        session.phase = Phase.OPEN
+        session.phase = SessionPhase.OPEN
         self._add(session, event.registered)
-        self.telling.walk(session)
+        self.notifications.start_walk(session)
 
     def _has_room(self) -> bool:
         """For one more handshake, now."""
@@ -120,12 +119,12 @@ class Admitting:
         self.counters["turned_away"] += 1
         out = self.outbox.to(session)
         out.not_before_ms = min(int((self.next_slot - now) * 1000) + 1, 600_000)
-        out.error = Failure(Overloaded.code, "too many at once")
+        out.error = ServerError(Overloaded.code, "too many at once")
         out.close = True
 
     def _reject(self, session: Session) -> None:
         self.counters["rejected_tokens"] += 1
-        self.outbox.to(session).error = Failure(TokenRejected.code, "shake hands again")
+        self.outbox.to(session).error = ServerError(TokenRejected.code, "shake hands again")
 
     def _join(self, session: Session) -> bool:
         """Whether its principal may have one more; who may not is told so."""
@@ -137,7 +136,7 @@ class Admitting:
         if count >= self.config.max_sessions:
             self.counters["over_session_limit"] += 1
             out = self.outbox.to(session)
-            out.error = Failure(LimitExceeded.code, "this principal has too many sessions")
+            out.error = ServerError(LimitExceeded.code, "this principal has too many sessions")
             out.close = True
             return False
         self.joined[named] = count + 1
@@ -159,8 +158,8 @@ class Admitting:
         session.client = client
         session.application = application
         session.owner = shard_of(client, self.config.shards)
-        session.phase = Phase.OPENING
-        self.saving.open(session)
+        session.phase = SessionPhase.OPENING
+        self.row_writes.ask_for_session(session)
 
     def open_again(self, session: Session) -> None:
         """Of its row it may have had a part. That leaves with a stand-in."""
@@ -169,7 +168,7 @@ class Admitting:
             partial.add(watched, watched.leave(session))
         session.registered, session.hash_sum = {}, 0
         self.leaving.append(partial)
-        self.saving.open(session)
+        self.row_writes.ask_for_session(session)
 
     def opened(self, link: ShardLink, message: SessionOpened) -> None:
         session, _ = link.requests.get(message.request, (None, ()))
@@ -191,21 +190,21 @@ class Admitting:
     def _add(self, session: Session, registered: Iterable[Registered]) -> None:
         for cell in registered:
             session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
-        self.outbox.emit(*self.interests.messages())
+        self.outbox.emit(*self.interests.take_changes())
 
     def _grant(self, session: Session) -> None:
         # A shard that lost its disk, and whose clock went back, may give a number out again.
         self.fence(session.client, session.number, Fenced.code)
-        session.phase = Phase.OPEN
+        session.phase = SessionPhase.OPEN
         self.sessions[session.client, session.number] = session
         out = self.outbox.to(session)
         out.digest = True
-        out.config = Config(max(1, int(self.config.heartbeat * 1000)))
+        out.config = SessionConfig(max(1, int(self.config.heartbeat * 1000)))
         if session.nonce is not None:
             session.bits = session.bits[16:]
             out.grant = Grant(session.client, self._token(session), session.nonce)
         session.nonce = None
-        self.telling.walk(session)
+        self.notifications.start_walk(session)
 
     def _token(self, session: Session) -> bytes:
         now, lifetime, principal = self.interests.now, self.config.token_lifetime, session.principal
@@ -233,7 +232,9 @@ class Admitting:
     def reload(self, event: Reloaded) -> None:
         self.keys, self.standing = event.keys, event.standing
         for session in self.conns.values():
-            if session.phase is not Phase.GREETING and not self.standing.holds(session.principal):
+            if session.phase is not SessionPhase.GREETING and not self.standing.holds(
+                session.principal
+            ):
                 self.counters["revoked"] += 1
                 self._reject(session)
                 self.outbox.to(session).close = True
@@ -242,30 +243,30 @@ class Admitting:
         session = self.sessions.get((client, number))
         if session is not None:
             self.counters["fenced"] += 1
-            self.outbox.to(session).error = Failure(code)
+            self.outbox.to(session).error = ServerError(code)
             self.outbox.to(session).close = True
 
     def dismiss(self, session: Session, not_before_ms: int) -> None:
         out = self.outbox.to(session)
         out.not_before_ms = not_before_ms
-        out.error = Failure(Unavailable.code, "this server is stopping")
+        out.error = ServerError(Unavailable.code, "this server is stopping")
         out.close = True
 
     def end(self, session: Session | None) -> None:
         if session is None or self.conns.pop(session.conn, None) is None:
             return
-        link = self.saving.owner(session)
+        link = self.row_writes.link_of(session)
         link.waiting.pop(session, None)
-        self.telling.slow.discard(session)
+        self.notifications.slow.discard(session)
         named = session.client, session.number
         if self.sessions.get(named) is not session:
-            self.saving.forget(session)  # another one has its number, or it has none
+            self.row_writes.drop_acks(session)  # another one has its number, or it has none
         else:
             del self.sessions[named]
-            self.saving.flush_session(session)
+            self.row_writes.flush_session(session)
             closed = CloseSession(session.client, session.number)
             self.outbox.emit(SendLink(link.shard, closed))
-        if session.phase is not Phase.GREETING:
+        if session.phase is not SessionPhase.GREETING:
             self._part(session.principal)
-        session.phase = Phase.GREETING
+        session.phase = SessionPhase.GREETING
         self.leaving.append(session)

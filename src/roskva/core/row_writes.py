@@ -13,8 +13,7 @@ from typing import Final
 from roskva.core.effects import SendLink
 from roskva.core.freshness import Acked
 from roskva.core.interest import Interests, ShardLink
-from roskva.core.outgoing import Outbox
-from roskva.core.session import Phase, Session, Watched
+from roskva.core.session import Outbox, Session, SessionPhase, Watched
 from roskva.model import Key
 from roskva.wire.links import MAX_LINK_PARTS, OpenSession, Registered, WriteRow, WriteRows
 
@@ -22,7 +21,7 @@ _FLUSHED_AT_ONCE: Final = 1000
 """Cells."""
 
 
-class Saving:
+class RowWrites:
     def __init__(self, interests: Interests, outbox: Outbox, ack_flush: float) -> None:
         self.interests = interests
         self.outbox = outbox
@@ -30,12 +29,12 @@ class Saving:
         self.flush_at: float | None = None
         self.requests = 0
 
-    def owner(self, session: Session) -> ShardLink:
+    def link_of(self, session: Session) -> ShardLink:
         return self.interests.links[session.owner]
 
-    def open(self, session: Session) -> None:
+    def ask_for_session(self, session: Session) -> None:
         """Ask the owner for the session and its row; over the next link if this one breaks."""
-        link = self.owner(session)
+        link = self.link_of(session)
         link.waiting[session] = None
         if link.up:
             request = self._next_request()
@@ -43,14 +42,14 @@ class Saving:
             opening = OpenSession(request, session.client, session.resume, session.keep)
             self.outbox.emit(SendLink(link.shard, opening))
 
-    def save(self, session: Session, keys: list[Key]) -> None:
+    def write(self, session: Session, keys: list[Key]) -> None:
         if not session.keep:
             return
         for i in range(0, len(keys), MAX_LINK_PARTS):
-            self._save(session, keys[i : i + MAX_LINK_PARTS])
+            self._write(session, keys[i : i + MAX_LINK_PARTS])
 
-    def _save(self, session: Session, keys: list[Key]) -> None:
-        link = self.owner(session)
+    def _write(self, session: Session, keys: list[Key]) -> None:
+        link = self.link_of(session)
         request = self._next_request()
         unsaved = session.unsaved = session.unsaved or {}
         for key in keys:
@@ -65,13 +64,13 @@ class Saving:
         message = WriteRow(request, session.client, session.number, put, drop, application)
         self.outbox.emit(SendLink(link.shard, message))
 
-    def save_again(self, session: Session) -> None:
-        self.save(session, list(session.unsaved or ()))
+    def repeat_writes(self, session: Session) -> None:
+        self.write(session, list(session.unsaved or ()))
 
-    def saved(self, link: ShardLink, request: int) -> tuple[Session, tuple[Key, ...]] | None:
+    def written(self, link: ShardLink, request: int) -> tuple[Session, tuple[Key, ...]] | None:
         """The session a write was for, and the registrations that were in it."""
         session, keys = link.requests.pop(request, (None, ()))
-        if session is None or session.phase is not Phase.OPEN:
+        if session is None or session.phase is not SessionPhase.OPEN:
             return None
         session.created = True
         unsaved = session.unsaved or {}
@@ -88,15 +87,15 @@ class Saving:
         if acked[0] > watched.max_acked:
             watched.max_acked = acked[0]
         if session.keep:
-            self.soil(session, watched.key)
+            self.mark_dirty(session, watched.key)
 
-    def soil(self, session: Session, key: Key) -> None:
+    def mark_dirty(self, session: Session, key: Key) -> None:
         """It has acked something of a row that is kept."""
         if session.dirty is not None:
             if session.dirty[-1] is not key:  # what it follows at a gallop is there already
                 session.dirty.append(key)
             return
-        link = self.owner(session)
+        link = self.link_of(session)
         if session not in link.dirty:  # else all of it is written anyway
             session.dirty = [key]
             link.dirty[session] = None
@@ -110,12 +109,12 @@ class Saving:
         if link.dirty:
             self._flush_soon()
 
-    def write_again(self, sessions: Iterable[Session]) -> None:
+    def rewrite_all(self, sessions: Iterable[Session]) -> None:
         """All they have acked: some of it may be lost with a crash or a failed write."""
         for session in sessions:
             if session.keep and session.registered:
                 session.dirty = None
-                self.owner(session).dirty[session] = None
+                self.link_of(session).dirty[session] = None
         self._flush_soon()
 
     def flush(self) -> None:
@@ -126,11 +125,11 @@ class Saving:
                 cells += self._flush_some(link)
         self.flush_at = self.interests.now if any(link.dirty for link in able) else None
 
-    def forget(self, session: Session) -> None:
-        self.owner(session).dirty.pop(session, None)
+    def drop_acks(self, session: Session) -> None:
+        self.link_of(session).dirty.pop(session, None)
 
     def flush_session(self, session: Session) -> None:
-        link = self.owner(session)
+        link = self.link_of(session)
         while session in link.dirty:
             row = self._next_row(link, session, MAX_LINK_PARTS)
             if row is not None and link.up:

@@ -10,16 +10,15 @@ from typing import Final
 
 from roskva.core import freshness
 from roskva.core.digest import bucket_sums
-from roskva.core.effects import Received
+from roskva.core.effects import FromConnection
 from roskva.core.freshness import NEVER
 from roskva.core.interest import Interests, ShardLink
-from roskva.core.outgoing import Outbox
-from roskva.core.saving import Saving
-from roskva.core.session import Session, Unconfirmed
-from roskva.core.telling import Telling
+from roskva.core.notifications import Notifications
+from roskva.core.row_writes import RowWrites
+from roskva.core.session import Outbox, Session, Unconfirmed
 from roskva.errors import LimitExceeded, RoskvaError, Unauthorised, Unavailable
 from roskva.model import Key
-from roskva.wire.messages import ClientMessage, Digest, Status, SyncRequest
+from roskva.wire.messages import ClientMessage, Digest, OperationStatus, SyncRequest
 
 _SMALL_SET: Final = 128
 """Up to here a sync is cheaper whole than by bucket."""
@@ -28,27 +27,29 @@ _BY_DIGEST: Final = 0
 """No message has this number: what came in a sync is confirmed by the digest alone."""
 
 
-class Registering:
+class Registrations:
     def __init__(
         self,
         interests: Interests,
         outbox: Outbox,
-        saving: Saving,
-        telling: Telling,
+        row_writes: RowWrites,
+        notifications: Notifications,
         counters: dict[str, int],
         max_registrations: int,
         sync_timeout: float,
     ) -> None:
         self.interests = interests
         self.outbox = outbox
-        self.saving = saving
-        self.telling = telling
+        self.row_writes = row_writes
+        self.notifications = notifications
         self.counters = counters
         self.max_registrations = max_registrations
         self.sync_timeout = sync_timeout
-        telling.confirm = self.confirm
+        notifications.confirm = self.confirm
 
-    def operate(self, session: Session, message: ClientMessage, event: Received) -> None:
+    def apply_operations(
+        self, session: Session, message: ClientMessage, event: FromConnection
+    ) -> None:
         changed: list[Key] = []
         unconfirmed = session.unconfirmed = session.unconfirmed or {}
         for operation in message.operations:
@@ -76,12 +77,14 @@ class Registering:
             changed += synced
             if not changed:
                 self.outbox.to(session).digest = True
-        self.outbox.emit(*self.interests.messages())
-        self.saving.save(session, changed)
+        self.outbox.emit(*self.interests.take_changes())
+        self.row_writes.write(session, changed)
         for key in list(unconfirmed):
             self.confirm(session, key)
 
-    def _refusal(self, session: Session, key: Key, event: Received) -> type[RoskvaError] | None:
+    def _refusal(
+        self, session: Session, key: Key, event: FromConnection
+    ) -> type[RoskvaError] | None:
         if key in event.denied or (session.app and not key.startswith(session.app + "/")):
             return Unauthorised
         if key in session.registered:
@@ -98,7 +101,7 @@ class Registering:
             assert session.unconfirmed is not None
             session.unconfirmed[key] = Unconfirmed(number, False, error.code)
             return True
-        status = Status(key, False, number, error.code, error.retriable)
+        status = OperationStatus(key, False, number, error.code, error.retriable)
         self.outbox.to(session).statuses.append(status)
         return False
 
@@ -111,7 +114,7 @@ class Registering:
         if version is None:
             session.add(watched, NEVER)
         else:
-            known = watched.known if self.interests.holds(watched) else None
+            known = watched.known if self.interests.is_current(watched) else None
             session.add(watched, freshness.declared(version, acked, known))
         return True
 
@@ -127,11 +130,11 @@ class Registering:
         if self.unregister(session, key):
             if session.unconfirmed is not None:
                 session.unconfirmed.pop(key, None)
-            status = Status(key, False, session.seen, Unauthorised.code)
+            status = OperationStatus(key, False, session.seen, Unauthorised.code)
             self.outbox.to(session).statuses.append(status)
-            self.saving.save(session, [key])
+            self.row_writes.write(session, [key])
 
-    def _sync(self, session: Session, message: ClientMessage, event: Received) -> list[Key]:
+    def _sync(self, session: Session, message: ClientMessage, event: FromConnection) -> list[Key]:
         wanted = {(len(s.prefix), int.from_bytes(s.prefix)): s.objects for s in message.syncs}
         lengths = {length for length, _ in wanted}
         keep = {key for objects in wanted.values() for key in objects}
@@ -151,7 +154,7 @@ class Registering:
                     changed.append(key)
         return changed
 
-    def compare(self, session: Session, digest: Digest) -> None:
+    def compare_digests(self, session: Session, digest: Digest) -> None:
         """Ask for the registrations where the client's are others than ours, unless operations are
         under way that may explain it."""
         if digest.sum == session.hash_sum and digest.count == len(session.registered):
@@ -170,7 +173,7 @@ class Registering:
     # Confirming.
 
     def row_written(self, link: ShardLink, request: int) -> None:
-        written = self.saving.saved(link, request)
+        written = self.row_writes.written(link, request)
         if written is None:
             return
         session, keys = written
@@ -186,18 +189,18 @@ class Registering:
         number, declared, refused = unconfirmed[key]
         watched = session.registered.get(key)
         if watched is not None:
-            if not self.interests.holds(watched):
+            if not self.interests.is_current(watched):
                 return
             assert watched.known is not None
             if declared:
                 acked = watched.sessions[session]
                 compared = freshness.declared(acked[0], acked, watched.known)
                 if compared != acked:
-                    self.saving.set_acked(session, watched, compared)
-            self.telling.tell_one(session, watched)
+                    self.row_writes.set_acked(session, watched, compared)
+            self.notifications.notify_if_due(session, watched)
         out = self.outbox.to(session)
         if number != _BY_DIGEST:
-            out.statuses.append(Status(key, watched is not None, number, refused))
+            out.statuses.append(OperationStatus(key, watched is not None, number, refused))
         del unconfirmed[key]
         if not unconfirmed:
             session.unconfirmed = None

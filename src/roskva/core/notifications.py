@@ -1,4 +1,4 @@
-"""Telling sessions what they are due, by the table of `freshness.py`.
+"""What sessions are told by the table of `freshness.py`, and what they have acked.
 
 An update is one `Broadcast`: nothing is looked up or written down per session, because no session
 has acked a version above the object's `max_acked`. In all other cases (a new epoch, a shard behind
@@ -7,21 +7,24 @@ its sessions.
 
 Whoever was left out is found again by a *walk* over its registrations. Arrivals and walks are done
 in slices; a session that lags keeps its place in its walk until it has drained.
+
+Acks come one by one or many at once. Two cases matter for speed. Many ack the latest version of an
+object, which they were told together: then what is the same for all is looked up once. Or what they
+ack was overtaken, as telling goes before hearing: then what is due to them stays the same.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from roskva.core.effects import Broadcast, Handle
-from roskva.core.freshness import NEVER, Due, due
+from roskva.core import freshness
+from roskva.core.effects import Acked, Broadcast, Handle
+from roskva.core.freshness import NEVER, Due, Known, due
 from roskva.core.interest import Interests, ShardLink
-from roskva.core.outgoing import Outbox
-from roskva.core.saving import Saving
-from roskva.core.session import Phase, Session, Watched
+from roskva.core.row_writes import RowWrites
+from roskva.core.session import Outbox, Session, SessionPhase, Watched
 from roskva.model import NO_VERSION, Key
-from roskva.wire.links import Known as Said
-from roskva.wire.links import Push
+from roskva.wire.links import CurrentVersion, Push
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 
 TURN: Final = 500
@@ -30,16 +33,22 @@ WALK_BATCH: Final = 100
 """Notifications a walk sends to one session before the channel had a chance to say it lags."""
 
 
-class Telling:
+class Notifications:
     confirm: Callable[[Session, Key], None]
-    """Answers an operation that waited for its object, and tells with it. Set by `Registering`."""
+    """Answers an operation that waited for its object. Set by `Registrations`."""
 
     def __init__(
-        self, interests: Interests, outbox: Outbox, saving: Saving, counters: dict[str, int]
+        self,
+        conns: Mapping[Handle, Session],
+        interests: Interests,
+        outbox: Outbox,
+        row_writes: RowWrites,
+        counters: dict[str, int],
     ) -> None:
+        self.conns = conns
         self.interests = interests
         self.outbox = outbox
-        self.saving = saving
+        self.row_writes = row_writes
         self.counters = counters
         self.slow: set[Session] = set()
         """Those that lag."""
@@ -49,25 +58,25 @@ class Telling:
     def pending(self) -> bool:
         return bool(self.arrived or self.walks)
 
-    def work(self) -> None:
+    def work_on(self) -> None:
         """One slice."""
         budget = TURN
         while budget > 0 and self.arrived:
-            budget -= self._compare(self.arrived.popleft())
+            budget -= self._notify_sessions(self.arrived.popleft())
         for _ in range(len(self.walks)):  # each once: the channel may have something to say
             if budget <= 0:
                 return
             session = self.walks.popleft()
-            budget -= self._walk(session) if session.phase is Phase.OPEN else 1
+            budget -= self._continue_walk(session) if session.phase is SessionPhase.OPEN else 1
 
     # Objects.
 
-    def push(self, link: ShardLink, push: Push) -> None:
+    def take_push(self, link: ShardLink, push: Push) -> None:
         watched = self.interests.watched.get(push.object)
         if watched is None:
             return
-        before = watched.known if self.interests.holds(watched) else None
-        self.interests.learn(link, watched, push)
+        before = watched.known if self.interests.is_current(watched) else None
+        self.interests.set_known(link, watched, push)
         if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
             self.arrived.append(watched)
             return
@@ -75,18 +84,18 @@ class Telling:
         if watched.sessions:
             self.counters["broadcasts"] += 1
             left_out = self.slow or without
-            conns = self._audience(watched, without) if left_out else watched.audience()
+            conns = self._conns_except(watched, without) if left_out else watched.audience()
             message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
             self.outbox.emit(Broadcast(message, conns, watched.changed_in))
 
-    def learn(self, link: ShardLink, known: list[Said]) -> None:
+    def take_versions(self, link: ShardLink, known: list[CurrentVersion]) -> None:
         for said in known:
             watched = self.interests.watched.get(said.object)
             if watched is not None:
-                self.interests.learn(link, watched, said)
+                self.interests.set_known(link, watched, said)
                 self.arrived.append(watched)
 
-    def _audience(self, watched: Watched, without: Collection[Session]) -> Sequence[Handle]:
+    def _conns_except(self, watched: Watched, without: Collection[Session]) -> Sequence[Handle]:
         """All but these, and but those that lag."""
         return [
             session.conn
@@ -105,17 +114,17 @@ class Telling:
         ]
         assert watched.known is not None
         for session in authors:
-            self.saving.set_acked(session, watched, watched.known)
+            self.row_writes.set_acked(session, watched, watched.known)
             self.counters["suppressed"] += 1
         return authors
 
-    def _compare(self, watched: Watched) -> int:
+    def _notify_sessions(self, watched: Watched) -> int:
         """The table, for every session of the object."""
         known, key = watched.known, watched.key
-        if known is None or not self.interests.holds(watched):
+        if known is None or not self.interests.is_current(watched):
             return 1
-        behind: list[Session] = []
-        astray: list[Session] = []
+        owed_version: list[Session] = []
+        owed_unknown: list[Session] = []
         watched.max_acked = NO_VERSION
         looked_up, told = NEVER, due(NEVER, known)
         for session, acked in watched.sessions.items():
@@ -123,18 +132,20 @@ class Telling:
                 watched.max_acked = acked[0]
             if session.unconfirmed and key in session.unconfirmed:
                 self.confirm(session, key)
-            elif acked is not known and session.phase is Phase.OPEN and not session.lagging:
+            elif acked is not known and session.phase is SessionPhase.OPEN and not session.lagging:
                 if acked is not looked_up:  # they mostly hold the same
                     looked_up, told = acked, due(acked, known)
                 if told is Due.VERSION:
-                    behind.append(session)
+                    owed_version.append(session)
                 elif told is Due.UNKNOWN:
-                    astray.append(session)
-        self._tell(watched, behind, _notification(watched))
-        self._tell(watched, astray, Notification(key, None, known[1]))
+                    owed_unknown.append(session)
+        self._send_to(watched, owed_version, _notification(watched))
+        self._send_to(watched, owed_unknown, Notification(key, None, known[1]))
         return len(watched.sessions) + 1
 
-    def _tell(self, watched: Watched, sessions: list[Session], notification: Notification) -> None:
+    def _send_to(
+        self, watched: Watched, sessions: list[Session], notification: Notification
+    ) -> None:
         if len(sessions) == 1:
             self.outbox.to(sessions[0]).notifications.append(notification)
             self.counters["notified"] += 1
@@ -146,7 +157,7 @@ class Telling:
 
     # Sessions.
 
-    def tell_one(self, session: Session, watched: Watched) -> bool:
+    def notify_if_due(self, session: Session, watched: Watched) -> bool:
         """Whether there was anything to tell."""
         assert watched.known is not None
         told = due(watched.sessions[session], watched.known)
@@ -164,21 +175,21 @@ class Telling:
         self.counters["notified"] += 1
         return True
 
-    def walk(self, session: Session, since: int = 0, repeats: bool = False) -> None:
+    def start_walk(self, session: Session, since: int = 0, repeats: bool = False) -> None:
         """Over all registrations, telling what is due of what changed since."""
         if session.walk is None:
             session.walk = list(session.registered)
             session.walk_since, session.walk_repeats = since, repeats
             self.walks.append(session)
 
-    def _walk(self, session: Session) -> int:
+    def _continue_walk(self, session: Session) -> int:
         left, sent, looked = session.walk or [], 0, 0
         batch = 1 if session.paced else WALK_BATCH
         while left and sent < batch and looked < TURN and not session.lagging:
             looked += 1
             watched = self.interests.watched.get(left.pop())
             if watched is not None and self._is_for(session, watched):
-                sent += self.tell_one(session, watched)
+                sent += self.notify_if_due(session, watched)
         if session.walk_repeats:
             self.counters["resent"] += sent
         if session.lagging:
@@ -191,13 +202,13 @@ class Telling:
         return looked + 1
 
     def _is_for(self, session: Session, watched: Watched) -> bool:
-        if watched.key not in session.registered or not self.interests.holds(watched):
+        if watched.key not in session.registered or not self.interests.is_current(watched):
             return False
         if watched.changed_in >= session.walk_since:
             return True
         return session.skipped is not None and session.skipped.pop(watched.key, 1) is None
 
-    def lagging(self, session: Session, since: int | None) -> None:
+    def mark_lagging(self, session: Session, since: int | None) -> None:
         session.lagging = True
         self.slow.add(session)
         step = self.interests.step - 1 if since is None else since
@@ -205,12 +216,12 @@ class Telling:
             session.lagged_in = step
         self.counters["lagged"] += 1
 
-    def drained(self, session: Session) -> None:
+    def mark_drained(self, session: Session) -> None:
         if not session.lagging:
             return
         session.lagging = False
         self.slow.discard(session)
-        if session.phase is not Phase.OPEN:
+        if session.phase is not SessionPhase.OPEN:
             return
         if session.walk is None:
             self._walk_after_lag(session)
@@ -221,7 +232,67 @@ class Telling:
         """For what it was left out of. What it was told before is on its way to it."""
         if session.lagged_in is not None and not session.lagging:
             since, session.lagged_in = session.lagged_in, None
-            self.walk(session, since)
+            self.start_walk(session, since)
+
+    # Acks.
+
+    def take_acks(self, event: Acked) -> None:
+        for (key, version, epoch), conns in event.acks.items():
+            watched = self.interests.watched.get(key)
+            if watched is not None and watched.known is not None:
+                latest, current = watched.known
+                if epoch == current and NO_VERSION < version <= latest:
+                    self._ack_for_many(watched, watched.known, version, conns)
+                    continue
+            for conn in conns:
+                session = self.conns.get(conn)
+                if session is not None and session.phase is SessionPhase.OPEN:
+                    session.heard_at = self.interests.now
+                    self.ack(session, key, version, epoch)
+
+    def _ack_for_many(
+        self, watched: Watched, known: Known, version: int, conns: Sequence[Handle]
+    ) -> None:
+        key, epoch, held = watched.key, known[1], watched.sessions
+        now, opened, mark_dirty = self.interests.now, SessionPhase.OPEN, self.row_writes.mark_dirty
+        latest = version == known[0]
+        new = known if latest else (version, epoch)
+        fresh = 0
+        for session in map(self.conns.get, conns):
+            if session is None or session.phase is not opened:
+                continue
+            session.heard_at = now
+            acked = held.get(session)
+            if acked is None or acked[0] >= version or not (latest or acked[1] == epoch):
+                self.ack(session, key, version, epoch)
+                continue
+            fresh += 1
+            held[session] = new
+            if session.keep:
+                mark_dirty(session, key)
+        if fresh:
+            if version > watched.max_acked:
+                watched.max_acked = version
+            self.counters["acks"] += fresh
+
+    def ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
+        watched = session.registered.get(key)
+        if watched is None or watched.known is None:
+            self.counters["stale_acks"] += 1
+            return
+        acked, known = watched.sessions[session], watched.known
+        if version == known[0] and epoch == known[1] and acked[0] <= version:
+            new = known  # shared with the object and with every other session that is fresh
+        elif freshness.is_forged(version, epoch, known):
+            self.counters["forged_acks"] += 1
+            return
+        else:
+            new = freshness.after_ack(acked, version, epoch, known)
+        self.counters["acks"] += 1
+        if new is not acked and new != acked:
+            self.row_writes.set_acked(session, watched, new)
+            if version == NO_VERSION and due(new, known) is Due.VERSION:
+                self.notify_if_due(session, watched)
 
 
 def _notification(watched: Watched) -> Notification:
