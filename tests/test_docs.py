@@ -123,6 +123,7 @@ def test_every_fault_is_explained() -> None:
 def project(tmp_path: Path) -> Path:
     """Where a reader stands: the project's directory, with a data directory to play with."""
     (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "verification").symlink_to(ROOT / "verification")
     shutil.copytree(ROOT / "tests/golden/v1", tmp_path / "data")
     return tmp_path
 
