@@ -1,7 +1,4 @@
-"""docs/limits.md, from the settings and the constants.
-
-After a change: `python -m roskva.cli.limits_text > docs/limits.md`
-"""
+"""docs/limits.md, from the settings and the constants."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -203,7 +200,7 @@ status --json` shows `shedding`, `longest_lag_ms` and the counters `turned_away`
 """
 
 
-def page() -> str:
+def limits_page() -> str:
     return "".join(
         [
             _HEAD,
@@ -227,7 +224,3 @@ def _setting(setting: Setting) -> str:
 
 def _figure(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-if __name__ == "__main__":
-    print(page(), end="")
