@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS := --dist worksteal -n
 PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server "gcc:gcc libc6-dev"
 
-.PHONY: help demo test check verify sim bench bench-full soak lock screenshots vectors clean
+.PHONY: help demo test check verify sim bench bench-full soak lock screenshots documents vectors clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make bench    measure it, beside papers and brokers (make bench-full: longer)"
 	@echo "make screenshots   renew the pictures of the console in docs/images"
 	@echo "make lock     renew requirements.lock;  make vectors   renew spec/vectors"
+	@echo "make documents     renew the pages of docs that are made from the code"
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -84,6 +85,9 @@ screenshots: $(STAMP)
 	@tools/debian.sh chromium:chromium
 	@tools/java.sh
 	$(BIN)/python -m tests.console.screenshots
+
+documents: $(STAMP)
+	$(BIN)/python -m tools.documents
 
 vectors: $(STAMP)
 	$(BIN)/python -m tests.wire.vectors

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from roskva.cli.config_text import page, template
+from roskva.cli.settings_file import template
 from roskva.config import (
     NAMED,
     SECTIONS,
@@ -23,8 +23,6 @@ from roskva.errors import BadConfig
 from roskva.feed.log import LogConfig
 from roskva.server.directory import DEFAULT_SHARDS, MAX_SHARDS
 from roskva.wire.messages import MAX_FRAME_BYTES
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -212,8 +210,3 @@ def test_the_file_that_init_writes_says_what_holds_anyway(file: Path) -> None:
     assert found == Config(apps=example, ingest=found.ingest)
     assert found.ingest["products"].name == "concat('product/', id)"
     assert uncommented.count("\n# ") < template().count("\n# ") - 10
-
-
-def test_the_document_is_up_to_date() -> None:
-    renew = "python -m roskva.cli.config_text > docs/configuration.md"
-    assert (ROOT / "docs/configuration.md").read_text() == page(), f"renew it with: {renew}"

@@ -11,9 +11,12 @@ from typing import Any, Final
 
 import pytest
 import typer
+from tools.documents import DOCUMENTS as MADE
+from tools.limits_page import ANSWERS
 from typer.testing import CliRunner
 
 from roskva.cli.main import application
+from roskva.config import LimitsConfig, settings
 from roskva.simulation.tape import KINDS
 
 app: Final = application()
@@ -123,6 +126,7 @@ def test_every_fault_is_explained() -> None:
 def project(tmp_path: Path) -> Path:
     """Where a reader stands: the project's directory, with a data directory to play with."""
     (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "verification").symlink_to(ROOT / "verification")
     shutil.copytree(ROOT / "tests/golden/v1", tmp_path / "data")
     return tmp_path
 
@@ -222,6 +226,18 @@ def test_every_decision_is_listed() -> None:
     decisions = [path.name for path in (ROOT / "docs/decisions").glob("[0-9]*.md")]
     listed = TEXT["docs/decisions/README.md"]
     assert [name for name in decisions if f"({name})" not in listed] == []
+
+
+# Pages that are made from the code.
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_page_is_what_the_code_would_make_of_it_now(name: str) -> None:
+    assert MADE[name]() == TEXT[name], "renew it with: make documents"
+
+
+def test_every_limit_says_what_it_answers() -> None:
+    assert set(ANSWERS) == {setting.key for setting in settings(LimitsConfig)}
 
 
 # What belongs to the machine it was written on.

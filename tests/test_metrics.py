@@ -4,7 +4,6 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from roskva.cli.metrics_text import page
 from roskva.metrics import BOUNDS, MEASURES, Sample, Times, of_times
 from roskva.server.inside.exposition import exposition
 
@@ -42,11 +41,6 @@ def test_names_follow_the_conventions() -> None:
         assert measure.name.endswith("_total") == (measure.kind == "counter")
         assert measure.kind != "histogram" or measure.name.endswith("_seconds")
         assert measure.help.endswith(".")
-
-
-def test_the_document_is_up_to_date() -> None:
-    renew = "python -m roskva.cli.metrics_text > docs/metrics.md"
-    assert (ROOT / "docs/metrics.md").read_text() == page(), f"renew it with: {renew}"
 
 
 def test_times_are_put_together_and_told_as_a_histogram() -> None:

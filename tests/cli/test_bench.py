@@ -13,7 +13,6 @@ from benchmarks.serving.servers import runs
 from tests.serving.nodes import await_that
 from typer.testing import CliRunner
 
-from roskva.cli import bench
 from roskva.cli.main import application
 
 app = application(["bench"])
@@ -36,15 +35,6 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     assert told.exit_code == 2
     assert "No such benchmark: nonsense. There are " in told.output
     assert "serving" in told.output
-
-
-def test_without_the_source_it_says_where_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(bench, "SOURCE", tmp_path)
-    told = CliRunner().invoke(app, ["bench"])
-    assert told.exit_code == 2
-    assert "clone the repository, and run `make bench` there" in told.output
 
 
 def test_results_that_are_to_be_reported_need_a_place(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from roskva.core.effects import (
     Notify,
     NotifyUnknown,
     ObjectRow,
+    PutAssigned,
     PutClient,
     PutObject,
     PutRegistered,
@@ -241,6 +242,8 @@ class Notation:
                 return f"{key} {self._object_row(row)}" + (" anew" if replace else "")
             case PutShard(epoch=epoch, lineage=lineage, applied=applied):
                 return f"shard {self.shard_epoch(epoch)} {self.place(lineage, applied)}"
+            case PutAssigned(limit=limit):
+                return f"assigned below {limit}"
             case PutClient(client=client, session=session, application=application):
                 created = "" if application is None else " created"
                 return f"{self.client(client)} {self.session(session)}{created}"

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from verification.mutants import MUTANTS, hunt, planted
 
 from roskva.simulation.campaign import run_seed, run_tape, shrink
-from roskva.simulation.mutants import MUTANTS, hunt, planted
 from roskva.simulation.tape import KINDS, TAPES, Tape, tape_of
 
 SEEDS = 150

@@ -1,18 +1,14 @@
 """`roskva bench`: how fast, and beside what. The benchmarks themselves come with the source."""
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-import roskva
+from roskva.cli.checkout import from_checkout
 from roskva.cli.outcome import FAILED, complain, sentences
 from roskva.errors import BadInput
-
-SOURCE = Path(roskva.__file__).resolve().parents[2]
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +59,7 @@ def bench(
         roskva bench --from results.json --report pages
     """
     with sentences():
-        benchmarks = _benchmarks()
+        benchmarks = from_checkout("benchmarks.__main__", "The benchmarks", "make bench")
         known: dict[str, str] = benchmarks.BENCHMARKS
         unknown = sorted(set(names or ()) - set(known))
         if unknown:
@@ -92,14 +88,3 @@ def _report(benchmarks: Any, results: Path, into: Path | None) -> None:
     except msgspec.MsgspecError as error:
         raise BadInput(f"{results} has no results of a benchmark: {error}") from error
     benchmarks.write_report(record, into)
-
-
-def _benchmarks() -> Any:
-    """The package in the source tree that this Roskva runs from."""
-    if not (SOURCE / "benchmarks/__main__.py").exists():
-        raise BadInput(
-            "The benchmarks come with Roskva's source, and this Roskva was installed without it: "
-            "clone the repository, and run `make bench` there."
-        )
-    sys.path.insert(0, str(SOURCE))
-    return importlib.import_module("benchmarks.__main__")

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from roskva.cli.config_text import template
 from roskva.cli.outcome import sentences
+from roskva.cli.settings_file import template
 from roskva.cli.starting import check_start
 from roskva.config import NAMED, OFF, SECTIONS, Config, load, settings
 from roskva.errors import BadConfig

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from roskva.cli.checkout import from_checkout
+from roskva.cli.outcome import sentences
 from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink
-from roskva.simulation.exploration import (
-    CONFIGURATIONS,
-    WITHIN_BOUNDS,
-    Exploration,
-    Hunted,
-    explore_all,
-    hunt_within_bounds,
-)
 from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS, KINDS, Tape, tape_of
 from roskva.simulation.world import Report, World
 
@@ -65,7 +58,10 @@ def sim(
 
     A seed decides everything, so what fails can be run again: it is written as a fault tape.
 
-    Exit codes: 0 all well; 1 a violation, a mutant that lived, or a fault that never happened.
+    Planted bugs and exhaustive exploration come with the source.
+
+    Exit codes: 0 all well; 1 a violation, a mutant that lived, or a fault that never happened; 2
+    bad usage, or there is no source.
 
     Examples:
 
@@ -86,10 +82,13 @@ def sim(
         raise typer.Exit(_run_one(chosen, trace, json))
     if shrink_tape is not None:
         raise typer.Exit(_shrink(shrink_tape))
-    if mutants:
-        raise typer.Exit(_mutants(json))
-    if exhaustive:
-        raise typer.Exit(_exhaustive(json))
+    if mutants or exhaustive:
+        with sentences():
+            report = from_checkout(
+                "verification.report", "Planted bugs and exhaustive exploration", "make verify"
+            )
+        prove = report.report_mutants if mutants else report.report_exploration
+        raise typer.Exit(prove(_bar, json))
     raise typer.Exit(_campaign(range(seed_start, seed_start + seeds), minutes, json, tapes))
 
 
@@ -201,77 +200,3 @@ def _shrink(path: Path) -> int:
         console.print(f"  {fault.at:9.3f} s  {fault.kind}  for {fault.length:.1f} s")
     console.print(f"[red]{run_tape(small).violation}[/]")
     return 0
-
-
-def _mutants(json: bool) -> int:
-    from roskva.simulation.mutants import MUTANTS, hunt_all
-
-    started = time.monotonic()
-    with _bar("mutants") as bar:
-        task = bar.add_task("", total=len(MUTANTS), found="")
-        hunts = hunt_all(CORES, lambda _: bar.update(task, advance=1))
-    if json:
-        sys.stdout.buffer.write(msgspec.json.encode(hunts) + b"\n")
-    table = Table("planted bug", "caught by seed", "as", title_justify="left")
-    for hunt in hunts:
-        seed = "[red]lived[/]" if hunt.seed is None else str(hunt.seed)
-        table.add_row(hunt.mutant, seed, hunt.violation or "")
-    if not json:
-        console.print(table)
-        caught = sum(hunt.seed is not None for hunt in hunts)
-        elapsed = time.monotonic() - started
-        console.print(f"[bold]{caught} of {len(hunts)} caught[/] in {elapsed:.0f} s")
-    return 0 if all(hunt.seed is not None for hunt in hunts) else 1
-
-
-def _exhaustive(json: bool) -> int:
-    started = time.monotonic()
-    with _bar("clusters and planted bugs") as bar:
-        task = bar.add_task("", total=len(CONFIGURATIONS) + len(WITHIN_BOUNDS), found="")
-        explorations = explore_all(CORES, lambda _: bar.update(task, advance=1))
-        hunts = hunt_within_bounds(CORES, lambda _: bar.update(task, advance=1))
-    if json:
-        result = {"explorations": explorations, "mutants": hunts}
-        sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
-    else:
-        _print_explorations(explorations)
-        _print_hunted(hunts)
-        console.print(f"in {time.monotonic() - started:.0f} s")
-    broken = any(exploration.violations for exploration in explorations)
-    lived = any(not hunted.exploration.violations for hunted in hunts)
-    return 1 if broken or lived else 0
-
-
-def _print_hunted(hunts: list[Hunted]) -> None:
-    table = Table("planted bug", "states", "shows as", title_justify="left")
-    for hunted in hunts:
-        found = hunted.exploration.violations
-        shown = f"{found[0].text}, after {len(found[0].trace)} steps" if found else "[red]lived[/]"
-        table.add_row(hunted.mutant, f"{hunted.exploration.states:,}", shown)
-    console.print(table)
-    caught = sum(bool(hunted.exploration.violations) for hunted in hunts)
-    console.print(f"[bold]{caught} of {len(hunts)} planted bugs caught[/]")
-
-
-def _print_explorations(explorations: list[Exploration]) -> None:
-    table = Table("bounds", "states", "transitions", "seconds", "violations")
-    for exploration in explorations:
-        bounds = exploration.bounds
-        table.add_row(
-            f"[bold]{bounds.name}[/]\n{bounds.described()}",
-            f"{exploration.states:,}",
-            f"{exploration.transitions:,}",
-            f"{exploration.seconds:.1f}",
-            str(len(exploration.violations)),
-        )
-    console.print(table)
-    states = sum(exploration.states for exploration in explorations)
-    transitions = sum(exploration.transitions for exploration in explorations)
-    console.print(f"[bold]{states:,} states, {transitions:,} transitions[/], every frontier empty")
-    if not any(exploration.violations for exploration in explorations):
-        console.print("from every state everybody becomes fresh once the faults stop")
-    for exploration in explorations:
-        for found in exploration.violations:
-            console.print(f"[red]{exploration.bounds.name}: {found.text}[/]")
-            for step in found.trace:
-                console.print(f"  {step}")

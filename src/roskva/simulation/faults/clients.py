@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from roskva.model import Key
 from roskva.simulation.clients import ClientNode
 from roskva.simulation.faults.victims import client_of
 from roskva.simulation.tape import Fault
@@ -37,12 +38,16 @@ def _replay_token(client: ClientNode) -> None:
 
 
 def _denied(world: World, fault: Fault) -> None:
-    """The application's backend takes an authorisation back for a while."""
+    """The application's backend takes an authorisation back for a while, often for less than it
+    takes the refused client to ask again. Half of the clients have just rolled their cache back."""
     key = world.objects[fault.which % len(world.objects)]
     world.denied.add(key)
-    world.clock.after(fault.length, lambda: world.denied.discard(key))
+    away = min(fault.length, 0.5) if (fault.which >> 8) % 2 else fault.length
+    world.clock.after(away, lambda: world.denied.discard(key))
     client = client_of(world, fault)
-    if client.alive and key in client.app.wanted:
+    if not client.alive or key not in client.app.wanted:
+        return
+    if fault.strength < 0.5 or not _roll_back(world, client, key, fault.which):
         client.unregister(key)
         client.want(key)
 
@@ -62,18 +67,24 @@ def _churn(world: World, fault: Fault) -> None:
 
 
 def _redeclare(world: World, fault: Fault) -> None:
-    """The application rolls its cache back and says so."""
     client = client_of(world, fault)
     for key in list(client.app.wanted):
-        versions = [version for named, version in world.oracle.stamp_of if named == key]
-        older = [v for v in versions if v < client.app.version.get(key, -1)]
-        if older and client.alive and not client.app.wrote(key):
-            version = older[fault.which % len(older)]
-            client.app.forget(key)
-            client.acked.pop(key, None)
-            client.app.knows[key] = world.oracle.stamp_of[key, version]
-            client.app.dropped.add(key)
-            client.register(key, version)
+        _roll_back(world, client, key, fault.which)
+
+
+def _roll_back(world: World, client: ClientNode, key: Key, which: int) -> bool:
+    """The application goes back to an older version in its cache, if there was one, and says so."""
+    versions = [version for named, version in world.oracle.stamp_of if named == key]
+    older = [v for v in versions if v < client.app.version.get(key, -1)]
+    if not older or not client.alive or client.app.wrote(key):
+        return False
+    version = older[which % len(older)]
+    client.app.forget(key)
+    client.acked.pop(key, None)
+    client.app.knows[key] = world.oracle.stamp_of[key, version]
+    client.app.dropped.add(key)
+    client.register(key, version)
+    return True
 
 
 def _slow_reader(world: World, fault: Fault) -> None:

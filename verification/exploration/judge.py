@@ -3,18 +3,14 @@
 from roskva.core.effects import PutRegistered
 from roskva.core.freshness import Due, due
 from roskva.model import object_epoch
-from roskva.simulation.exploration.bounds import Bounds
-from roskva.simulation.exploration.machines import ClientFacts, Words
-from roskva.simulation.exploration.servers import MatcherFacts, RegistrarFacts
-from roskva.simulation.exploration.state import Conn, Disk, State, index_of
+from roskva.simulation.oracle import Violation
 from roskva.wire.messages import ServerMessage
+from verification.exploration.bounds import Bounds
+from verification.exploration.machines import KnownClient, KnownMatcher, KnownRegistrar, Words
+from verification.exploration.state import Conn, ExploredDisk, ExploredState, index_of
 
 
-class Violation(Exception):
-    pass
-
-
-def told(state: State, client: int, index: int, version: int) -> None:
+def told(state: ExploredState, client: int, index: int, version: int) -> None:
     if not 1 <= version <= state.published[index]:
         raise Violation(f"client {client} was told version {version}, which nobody published")
     acked = state.clients[client].acked[index]
@@ -22,7 +18,7 @@ def told(state: State, client: int, index: int, version: int) -> None:
         raise Violation(f"client {client} was told version {version} after it acked {acked}")
 
 
-def accepted(disk: Disk, operation: Words) -> None:
+def accepted(disk: ExploredDisk, operation: Words) -> None:
     """The row's owner lets a write through."""
     _, what, _, writes = operation
     for write in writes if what == "persist" else ():
@@ -30,12 +26,12 @@ def accepted(disk: Disk, operation: Words) -> None:
             raise Violation("a fenced session changed a row")
 
 
-def answered(disk: Disk, lineage: int, offset: int) -> None:
+def answered(disk: ExploredDisk, lineage: int, offset: int) -> None:
     if lineage == disk.lineage and offset > disk.applied:
         raise Violation(f"a batch was answered up to {offset}; on disk is {disk.applied}")
 
 
-def marker(disk: Disk, versions: list[int]) -> None:
+def marker(disk: ExploredDisk, versions: list[int]) -> None:
     """It covers nothing that is not on disk, but for what was lost in an epoch before."""
     if disk.lineage != disk.feed_lineage:
         return
@@ -46,7 +42,11 @@ def marker(disk: Disk, versions: list[int]) -> None:
 
 
 def confirmed(
-    state: State, bounds: Bounds, conn: Conn, facts: RegistrarFacts, message: ServerMessage
+    state: ExploredState,
+    bounds: Bounds,
+    conn: Conn,
+    facts: KnownRegistrar,
+    message: ServerMessage,
 ) -> None:
     """A registrar vouches for registrations, one by one or by a digest."""
     link = state.link_of(conn.registrar)
@@ -68,13 +68,17 @@ def confirmed(
         raise Violation("a digest vouches for registrations that are not those on disk")
 
 
-def remembered(facts: RegistrarFacts) -> None:
+def remembered(facts: KnownRegistrar) -> None:
     if facts.problem is not None:
         raise Violation(facts.problem)
 
 
 def counted_fresh(
-    state: State, conn: Conn, client: ClientFacts, registrar: RegistrarFacts, shard: MatcherFacts
+    state: ExploredState,
+    conn: Conn,
+    client: KnownClient,
+    registrar: KnownRegistrar,
+    shard: KnownMatcher,
 ) -> None:
     """Whom a registrar takes to be fresh has acked that version in that epoch, or declared it."""
     session = registrar.sessions.get(conn.handle())
@@ -92,7 +96,7 @@ def counted_fresh(
             raise Violation("a registrar counts a client as fresh that acked nothing in this epoch")
 
 
-def is_fresh(state: State) -> bool:
+def is_fresh(state: ExploredState) -> bool:
     """Every application holds the newest version of all that it wants."""
     return all(
         not wanted or knows == newest
@@ -102,7 +106,10 @@ def is_fresh(state: State) -> bool:
 
 
 def is_settled(
-    state: State, bounds: Bounds, clients: list[ClientFacts], registrars: list[RegistrarFacts]
+    state: ExploredState,
+    bounds: Bounds,
+    clients: list[KnownClient],
+    registrars: list[KnownRegistrar],
 ) -> bool:
     """Fresh, and registered for what is still to come: in the client, its session and its row.
 

@@ -8,8 +8,8 @@ order of dictionaries or to which equal tuples are one object.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from enum import Enum
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -59,10 +59,6 @@ class LoadedDice(Dice):
         return 0.5
 
 
-def _in_order(handles: Iterable[Any]) -> list[Any]:
-    return sorted(handles)
-
-
 def settle_client(core: ClientMachine) -> None:
     if core.flush_at is not None and core.flush_at != MUCH_LATER:
         core.flush_at = MUCH_LATER if core.flush_at == core.settle_at else LATER
@@ -90,8 +86,8 @@ def settle_registrar(core: Registrar, lags: bool) -> None:
     core.ping_at = LATER
     if core.row_writes.flush_at is not None:
         core.row_writes.flush_at = LATER
-    visits = {s.conn: s for turn in core.wheel.values() for s in turn}
-    there = [visits[conn] for conn in _in_order(visits) if core.conns.get(conn) is visits[conn]]
+    visits: dict[Any, Session] = {s.conn: s for turn in core.wheel.values() for s in turn}
+    there = [visits[conn] for conn in sorted(visits) if core.conns.get(conn) is visits[conn]]
     core.wheel = {int(LATER): there} if there else {}
     core.wheel_turn = int(NOW)
     for session in core.conns.values():
@@ -173,7 +169,7 @@ class _Freezer:
             return value
         if kind is dict:
             items = [(self.freeze(k), self.freeze(v)) for k, v in value.items()]
-            return tuple(sorted(items, key=_by_key))
+            return tuple(sorted(items, key=itemgetter(0)))
         if kind in (tuple, list, deque):
             return tuple([self.freeze(item) for item in value])
         if kind is Session:
@@ -203,12 +199,8 @@ class _Freezer:
         return ("gone", self.gone[id(session)])
 
 
-def _by_key(item: tuple[Any, Any]) -> Any:
-    return item[0]
-
-
 def frozen(core: object) -> Any:
-    live = core.conns if isinstance(core, Registrar) else {}
+    live: dict[Any, Session] = core.conns if isinstance(core, Registrar) else {}
     freezer = _Freezer(live)
-    spelled_out = [(conn, freezer.fields(live[conn])) for conn in _in_order(live)]
+    spelled_out = [(conn, freezer.fields(live[conn])) for conn in sorted(live)]
     return tuple(spelled_out), freezer.fields(core)

@@ -5,21 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-
-from roskva.core.client import ClientConfig, ClientMachine
-from roskva.core.effects import Register
-from roskva.simulation.exploration import (
-    CONFIGURATIONS,
+from verification.exploration.bounds import CONFIGURATIONS, FAULTS, Bounds
+from verification.exploration.canonical import NOW, Mute, frozen, settle_client
+from verification.exploration.search import (
     WITHIN_BOUNDS,
-    Bounds,
     Exploration,
+    _Search,
     explore,
     explore_mutant,
 )
-from roskva.simulation.exploration.bounds import FAULTS
-from roskva.simulation.exploration.canonical import NOW, Mute, frozen, settle_client
-from roskva.simulation.exploration.search import _Search
-from roskva.simulation.mutants import MUTANTS, planted
+from verification.mutants import MUTANTS, planted
+
+from roskva.core.client import ClientConfig, ClientMachine
+from roskva.core.effects import Register
 
 SMALL = Bounds(
     name="small",

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from itertools import chain
 from types import FunctionType
 from typing import Any, Final
 
 import msgspec
 
 from roskva.simulation.campaign import run_tape
-from roskva.simulation.tape import TAPES, Tape, tape_of
+from roskva.simulation.tape import tape_of
 
 MAX_SEEDS: Final = 200
 
@@ -317,10 +316,10 @@ def _rewritten(function: FunctionType, change: Change) -> Any:
 
 def hunt(mutant: Mutant, seeds: Sequence[int] = range(MAX_SEEDS)) -> Hunt:
     with planted(mutant):
-        for tape in chain(map(tape_of, seeds), map(Tape.load, TAPES)):
-            violation = run_tape(tape).violation
+        for seed in seeds:
+            violation = run_tape(tape_of(seed)).violation
             if violation is not None:
-                return Hunt(mutant.name, tape.seed, violation)
+                return Hunt(mutant.name, seed, violation)
     return Hunt(mutant.name, None, None)
 
 

@@ -8,11 +8,12 @@
   A timer that runs out although others are merely slow is a fault too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from roskva.simulation.exploration.cluster import Cluster
-from roskva.simulation.exploration.state import CLOSE, State
+from verification.exploration.bounds import KINDS
+from verification.exploration.cluster import Cluster
+from verification.exploration.state import CLOSE, ExploredState
 
 Move = tuple[Any, ...]
 
@@ -23,19 +24,29 @@ EAGER: Final = {
 }
 
 
+def _queues(state: ExploredState) -> Iterator[tuple[str, int, list[int]]]:
+    """Both ways of every connection of a client."""
+    for c, conn in enumerate(state.conns):
+        yield "server", c, conn.to_server
+        yield "client", c, conn.to_client
+
+
 class Moves:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.bounds = cluster.bounds
         self.eager = frozenset(word for kind in self.bounds.eager for word in EAGER[kind])
+        self._costly: dict[str, Callable[[ExploredState], Iterator[Move]]] = {
+            kind: getattr(self, f"_{kind}") for kind in KINDS if kind != "early_timers"
+        }
 
     # Which.
 
-    def prompt(self, state: State) -> list[Move]:
+    def prompt(self, state: ExploredState) -> list[Move]:
         """In the order of the fair schedule, which always takes the first."""
         return [*self._storage(state), *self._servers(state), *self._clients(state)]
 
-    def _storage(self, state: State) -> Iterator[Move]:
+    def _storage(self, state: ExploredState) -> Iterator[Move]:
         disk, matcher = state.disk, self.cluster.matchers.facts[state.matcher]
         if disk.operations:
             yield ("operate",)
@@ -48,7 +59,7 @@ class Moves:
         if matcher.retries:
             yield ("retry",)
 
-    def _servers(self, state: State) -> Iterator[Move]:
+    def _servers(self, state: ExploredState) -> Iterator[Move]:
         for k, link in enumerate(state.links):
             if link.to_shard:
                 yield "to shard", k
@@ -60,7 +71,7 @@ class Moves:
             if state.link_of(r) is None:
                 yield "dial shard", r
 
-    def _clients(self, state: State) -> Iterator[Move]:
+    def _clients(self, state: ExploredState) -> Iterator[Move]:
         for c, conn in enumerate(state.conns):
             if conn.to_server:
                 yield "to server", c, 0
@@ -75,7 +86,7 @@ class Moves:
                 for r in range(self.bounds.registrars if timer == "connect_at" else 1):
                     yield "client timer", i, timer, (i + r) % self.bounds.registrars
 
-    def slow(self, state: State) -> list[Move]:
+    def slow(self, state: ExploredState) -> list[Move]:
         """Timers that are far apart keep their order: a dead link is found long before the next
         visit or retry, and whoever waits for an answer gives up before saying it all again."""
         armed = self._armed(state)
@@ -91,10 +102,10 @@ class Moves:
             if move[0] != "client timer" or move[1] not in waiting or move[2] == "answer_by"
         ]
 
-    def _armed(self, state: State) -> list[Move]:
+    def _armed(self, state: ExploredState) -> list[Move]:
         return [*self._server_timers(state), ("feed tick",), *self._client_timers(state)]
 
-    def _server_timers(self, state: State) -> Iterator[Move]:
+    def _server_timers(self, state: ExploredState) -> Iterator[Move]:
         for r, core in enumerate(state.registrars):
             facts, link = self.cluster.registrars.facts[core], state.link_of(r)
             if link is not None:
@@ -111,144 +122,126 @@ class Moves:
             if link.shard_open and (link.silent or not link.registrar_open):
                 yield "shard silence", k
 
-    def _visits(self, state: State, r: int, handle: tuple[int, int], there: bool) -> Iterator[Move]:
+    def _visits(
+        self, state: ExploredState, r: int, handle: tuple[int, int], there: bool
+    ) -> Iterator[Move]:
         session = self.cluster.registrars.facts[state.registrars[r]].sessions.get(handle)
         if session is not None and session.visited:
             yield ("visit" if there and session.open else "expire"), r, handle
 
-    def _client_timers(self, state: State) -> Iterator[Move]:
+    def _client_timers(self, state: ExploredState) -> Iterator[Move]:
         for i, client in enumerate(state.clients):
             for timer in self.cluster.clients.facts[client.core].slow:
                 yield "client timer", i, timer, 0
 
-    def costly(self, state: State, quiet: bool) -> Iterator[tuple[str, Move]]:
+    def costly(self, state: ExploredState, quiet: bool) -> Iterator[tuple[str, Move]]:
         """Changes and faults, with the kind that they are counted under."""
-        for kind, moves in (
-            ("publishes", self._publishes),
-            ("operations", self._operations),
-            ("declarations", self._declarations),
-            ("deliveries", self._deliveries),
-            ("losses", self._losses),
-            ("duplicates", self._duplicates),
-            ("reorders", self._reorders),
-            ("hangups", self._hangups),
-            ("lags", self._lags),
-            ("link_breaks", self._link_breaks),
-            ("silences", self._silences),
-            ("registrar_crashes", self._registrar_crashes),
-            ("shard_crashes", self._shard_crashes),
-            ("client_crashes", self._client_crashes),
-            ("client_losses", self._client_losses),
-            ("failures", self._failures),
-        ):
+        for kind, moves in self._costly.items():
             if state.may(kind):
                 for move in moves(state):
                     yield kind, move
-        yield from self._storage_losses(state)
-        if state.may("missed_handovers") and state.may("publishes"):
-            for index in range(self.bounds.objects):
-                yield "missed_handovers", ("publish unseen", index)
         if state.may("early_timers"):
             for move in self._early(state, quiet):
                 yield "early_timers", move
 
-    def _publishes(self, state: State) -> Iterator[Move]:
+    def _publishes(self, state: ExploredState) -> Iterator[Move]:
         for index in range(self.bounds.objects):
             yield "publish", index
 
-    def _operations(self, state: State) -> Iterator[Move]:
+    def _operations(self, state: ExploredState) -> Iterator[Move]:
         for i, client in enumerate(state.clients):
             for index, wanted in enumerate(client.wanted):
                 yield ("unregister" if wanted else "register"), i, index
 
-    def _declarations(self, state: State) -> Iterator[Move]:
+    def _declarations(self, state: ExploredState) -> Iterator[Move]:
         for i in range(self.bounds.clients):
             for index, newest in enumerate(state.published):
                 for version in {newest, newest - 1}:
                     if version > 0:
                         yield "declare", i, index, version
 
-    def _deliveries(self, state: State) -> Iterator[Move]:
+    def _deliveries(self, state: ExploredState) -> Iterator[Move]:
         for first in range(state.disk.feed_first, state.disk.last() + 1):
             yield "deliver again", first
 
-    def _losses(self, state: State) -> Iterator[Move]:
-        for c, conn in enumerate(state.conns):
-            for place in range(len(conn.to_server)):
-                yield "lose to server", c, place
-            for place in range(len(conn.to_client)):
-                yield "lose to client", c, place
+    def _losses(self, state: ExploredState) -> Iterator[Move]:
+        for to, c, queue in _queues(state):
+            for place in range(len(queue)):
+                yield f"lose to {to}", c, place
 
-    def _duplicates(self, state: State) -> Iterator[Move]:
+    def _duplicates(self, state: ExploredState) -> Iterator[Move]:
         """Delivered, and still under way."""
-        for c, conn in enumerate(state.conns):
-            if conn.to_server and conn.to_server[0] != CLOSE:
-                yield "copy to server", c
-            if conn.to_client and conn.to_client[0] != CLOSE:
-                yield "copy to client", c
+        for to, c, queue in _queues(state):
+            if queue and queue[0] != CLOSE:
+                yield f"copy to {to}", c
 
-    def _reorders(self, state: State) -> Iterator[Move]:
-        for c, conn in enumerate(state.conns):
-            for place in range(1, len(conn.to_server)):
-                if conn.to_server[place] != CLOSE:
-                    yield "to server", c, place
-            for place in range(1, len(conn.to_client)):
-                if conn.to_client[place] != CLOSE:
-                    yield "to client", c, place
+    def _reorders(self, state: ExploredState) -> Iterator[Move]:
+        for to, c, queue in _queues(state):
+            for place in range(1, len(queue)):
+                if queue[place] != CLOSE:
+                    yield f"to {to}", c, place
 
-    def _hangups(self, state: State) -> Iterator[Move]:
+    def _hangups(self, state: ExploredState) -> Iterator[Move]:
         for c, conn in enumerate(state.conns):
             if conn.client_open and conn.server_open:
                 yield "hang up", c
 
-    def _lags(self, state: State) -> Iterator[Move]:
+    def _lags(self, state: ExploredState) -> Iterator[Move]:
         for c, conn in enumerate(state.conns):
             if conn.server_open and conn.client_open and not conn.lagging:
                 yield "lagging", c
 
-    def _link_breaks(self, state: State) -> Iterator[Move]:
+    def _link_breaks(self, state: ExploredState) -> Iterator[Move]:
         for k, link in enumerate(state.links):
             if link.registrar_open and link.shard_open:
                 yield "break link", k
 
-    def _silences(self, state: State) -> Iterator[Move]:
+    def _silences(self, state: ExploredState) -> Iterator[Move]:
         for k, link in enumerate(state.links):
             if not link.silent:
                 yield "silence link", k
 
-    def _registrar_crashes(self, state: State) -> Iterator[Move]:
+    def _registrar_crashes(self, state: ExploredState) -> Iterator[Move]:
         for r in range(self.bounds.registrars):
             yield "crash registrar", r
 
-    def _shard_crashes(self, state: State) -> Iterator[Move]:
+    def _shard_crashes(self, state: ExploredState) -> Iterator[Move]:
         for written in range(len(state.disk.operations) + 1):
             yield "crash shard", written, ""
 
-    def _storage_losses(self, state: State) -> Iterator[tuple[str, Move]]:
-        if state.may("state_losses"):
-            yield "state_losses", ("crash shard", 0, "state")
-        if state.may("row_losses"):
-            yield "row_losses", ("crash shard", 0, "rows")
-        if state.may("recreations"):
-            yield "recreations", ("crash shard", 0, "feed")
-        if state.may("feed_losses") and state.disk.feed_first <= state.disk.last():
-            yield "feed_losses", ("lose feed",)
+    def _state_losses(self, state: ExploredState) -> Iterator[Move]:
+        yield "crash shard", 0, "state"
 
-    def _client_crashes(self, state: State) -> Iterator[Move]:
+    def _row_losses(self, state: ExploredState) -> Iterator[Move]:
+        yield "crash shard", 0, "rows"
+
+    def _recreations(self, state: ExploredState) -> Iterator[Move]:
+        yield "crash shard", 0, "feed"
+
+    def _feed_losses(self, state: ExploredState) -> Iterator[Move]:
+        if state.disk.feed_first <= state.disk.last():
+            yield ("lose feed",)
+
+    def _missed_handovers(self, state: ExploredState) -> Iterator[Move]:
+        if state.may("publishes"):
+            for index in range(self.bounds.objects):
+                yield "publish unseen", index
+
+    def _client_crashes(self, state: ExploredState) -> Iterator[Move]:
         for i, client in enumerate(state.clients):
             yield "crash client", i, True, False
             if self.bounds.declarations and any(client.knows):
                 yield "crash client", i, True, True
 
-    def _client_losses(self, state: State) -> Iterator[Move]:
+    def _client_losses(self, state: ExploredState) -> Iterator[Move]:
         for i in range(self.bounds.clients):
             yield "crash client", i, False, False
 
-    def _failures(self, state: State) -> Iterator[Move]:
+    def _failures(self, state: ExploredState) -> Iterator[Move]:
         if state.disk.operations:
             yield ("fail",)
 
-    def _early(self, state: State, quiet: bool) -> Iterator[Move]:
+    def _early(self, state: ExploredState, quiet: bool) -> Iterator[Move]:
         """Also those that in a healthy cluster never run out."""
         if not quiet:
             yield from (move for move in self._armed(state) if move[0] != "ping")
@@ -263,7 +256,7 @@ class Moves:
 
     # How.
 
-    def perform(self, state: State, move: Move) -> None:
+    def perform(self, state: ExploredState, move: Move) -> None:
         _DO[move[0]](self, state, *move[1:])
         while self.eager:
             next_ = next((m for m in self.prompt(state) if m[0] in self.eager), None)
@@ -272,7 +265,7 @@ class Moves:
             _DO[next_[0]](self, state, *next_[1:])
         state.tidy()
 
-    def _ping(self, state: State, r: int) -> None:
+    def _ping(self, state: ExploredState, r: int) -> None:
         """With its answer: while both are under way nothing can happen that could not before."""
         self.cluster.to_registrar(state, r, ("ping",))
         link = state.link_of(r)
@@ -282,16 +275,16 @@ class Moves:
         if len(link.to_registrar) == 1:
             self.cluster.deliver_to_registrar(state, link)
 
-    def _hang_up(self, state: State, c: int) -> None:
+    def _hang_up(self, state: ExploredState, c: int) -> None:
         conn = state.conns[c]
         conn.to_server, conn.to_client = [CLOSE], [CLOSE]
 
-    def _lag(self, state: State, c: int, word: str, lagging: bool) -> None:
+    def _lag(self, state: ExploredState, c: int, word: str, lagging: bool) -> None:
         conn = state.conns[c]
         conn.lagging = lagging
         self.cluster.to_registrar(state, conn.registrar, (word, conn.handle()))
 
-    def _shard_silence(self, state: State, k: int) -> None:
+    def _shard_silence(self, state: ExploredState, k: int) -> None:
         link = state.links[k]
         if link.handle() in self.cluster.matchers.facts[state.matcher].links:
             self.cluster.to_matcher(state, ("silence", link.handle()))

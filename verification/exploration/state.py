@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from roskva.simulation.exploration.bounds import FAULTS, KINDS
+from verification.exploration.bounds import FAULTS, KINDS
 
 CLOSE: Final = 0
 """In a queue: the other side has closed. Nothing comes after it."""
@@ -62,7 +62,7 @@ class Conn(msgspec.Struct, array_like=True):
         return self.client, self.slot
 
 
-class Link(msgspec.Struct, array_like=True):
+class ExploredLink(msgspec.Struct, array_like=True):
     registrar: int
     slot: int
     to_shard: list[int] = []
@@ -89,7 +89,7 @@ class RowState(msgspec.Struct, array_like=True):
         return {cell[0] for cell in self.cells}
 
 
-class Disk(msgspec.Struct, array_like=True):
+class ExploredDisk(msgspec.Struct, array_like=True):
     """What would survive a power cut, and the operations that would not."""
 
     objects: list[int]
@@ -125,14 +125,14 @@ class Disk(msgspec.Struct, array_like=True):
         return len(self.feed)
 
 
-class State(msgspec.Struct, array_like=True):
+class ExploredState(msgspec.Struct, array_like=True):
     clients: list[ClientState]
     registrars: list[int]
     matcher: int
     rows: int
-    disk: Disk
+    disk: ExploredDisk
     conns: list[Conn]
-    links: list[Link]
+    links: list[ExploredLink]
     published: list[int]
     budget: list[int]
 
@@ -140,7 +140,7 @@ class State(msgspec.Struct, array_like=True):
         """The connection the client holds, whoever is still at its other end."""
         return next((c for c in self.conns if c.client == client and c.client_open), None)
 
-    def link_of(self, registrar: int) -> Link | None:
+    def link_of(self, registrar: int) -> ExploredLink | None:
         return next((x for x in self.links if x.registrar == registrar and x.registrar_open), None)
 
     def may(self, kind: str) -> bool:
@@ -161,7 +161,7 @@ class State(msgspec.Struct, array_like=True):
             key=lambda c: (c.client, c.registrar, c.slot),
         )
         self.links = sorted(
-            (x for x in self.links if x.registrar_open or x.shard_open), key=Link.handle
+            (x for x in self.links if x.registrar_open or x.shard_open), key=ExploredLink.handle
         )
         # A spent total makes what is left of the single kinds meaningless.
         if self.budget[-1] == 0:
@@ -172,4 +172,4 @@ class State(msgspec.Struct, array_like=True):
 _PLACE: Final = {kind: place for place, kind in enumerate(KINDS)}
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(State).decode
+decode = msgspec.msgpack.Decoder(ExploredState).decode

@@ -1,7 +1,4 @@
-"""docs/errors.md, from the errors and from what each channel makes of them.
-
-After a change: `python -m roskva.cli.errors_text > docs/errors.md`
-"""
+"""docs/errors.md, from the errors and from what each channel makes of them."""
 
 import inspect
 from collections.abc import Iterator
@@ -49,7 +46,7 @@ counted and logged.
 """
 
 
-def page() -> str:
+def errors_page() -> str:
     kinds: list[type[RoskvaError]] = [RoskvaError, *_below(RoskvaError)]
     rows = [
         f"| `{k.code}` | {inspect.getdoc(k)} | {_yes(k.retriable)} | {_yes(k.fatal)} |\n"
@@ -96,7 +93,3 @@ def _websocket(kind: type[RoskvaError]) -> str:
         return str(close_code(kind))
     ends = kind.fatal or kind.code in CLOSING or issubclass(kind, Unavailable)
     return str(CORE_CLOSES) if ends and issubclass(kind, (Refused, Unavailable)) else ""
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,0 +1,98 @@
+"""What `roskva sim --mutants` and `--exhaustive` do, and print."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from verification.exploration.bounds import CONFIGURATIONS
+from verification.exploration.search import (
+    WITHIN_BOUNDS,
+    Exploration,
+    Hunted,
+    explore_all,
+    hunt_within_bounds,
+)
+from verification.mutants import MUTANTS, hunt_all
+
+console = Console()
+CORES = os.cpu_count() or 1
+Bar = Callable[[str], Progress]
+"""A bar of progress, by what it counts."""
+
+
+def report_mutants(bar_of: Bar, json: bool) -> int:
+    started = time.monotonic()
+    with bar_of("mutants") as bar:
+        task = bar.add_task("", total=len(MUTANTS), found="")
+        hunts = hunt_all(CORES, lambda _: bar.update(task, advance=1))
+    if json:
+        sys.stdout.buffer.write(msgspec.json.encode(hunts) + b"\n")
+    table = Table("planted bug", "caught by seed", "as", title_justify="left")
+    for hunt in hunts:
+        seed = "[red]lived[/]" if hunt.seed is None else str(hunt.seed)
+        table.add_row(hunt.mutant, seed, hunt.violation or "")
+    if not json:
+        console.print(table)
+        caught = sum(hunt.seed is not None for hunt in hunts)
+        elapsed = time.monotonic() - started
+        console.print(f"[bold]{caught} of {len(hunts)} caught[/] in {elapsed:.0f} s")
+    return 0 if all(hunt.seed is not None for hunt in hunts) else 1
+
+
+def report_exploration(bar_of: Bar, json: bool) -> int:
+    started = time.monotonic()
+    with bar_of("clusters and planted bugs") as bar:
+        task = bar.add_task("", total=len(CONFIGURATIONS) + len(WITHIN_BOUNDS), found="")
+        explorations = explore_all(CORES, lambda _: bar.update(task, advance=1))
+        hunts = hunt_within_bounds(CORES, lambda _: bar.update(task, advance=1))
+    if json:
+        result = {"explorations": explorations, "mutants": hunts}
+        sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
+    else:
+        _print_explorations(explorations)
+        _print_hunted(hunts)
+        console.print(f"in {time.monotonic() - started:.0f} s")
+    broken = any(exploration.violations for exploration in explorations)
+    lived = any(not hunted.exploration.violations for hunted in hunts)
+    return 1 if broken or lived else 0
+
+
+def _print_hunted(hunts: list[Hunted]) -> None:
+    table = Table("planted bug", "states", "shows as", title_justify="left")
+    for hunted in hunts:
+        found = hunted.exploration.violations
+        shown = f"{found[0].text}, after {len(found[0].trace)} steps" if found else "[red]lived[/]"
+        table.add_row(hunted.mutant, f"{hunted.exploration.states:,}", shown)
+    console.print(table)
+    caught = sum(bool(hunted.exploration.violations) for hunted in hunts)
+    console.print(f"[bold]{caught} of {len(hunts)} planted bugs caught[/]")
+
+
+def _print_explorations(explorations: list[Exploration]) -> None:
+    table = Table("bounds", "states", "transitions", "seconds", "violations")
+    for exploration in explorations:
+        bounds = exploration.bounds
+        table.add_row(
+            f"[bold]{bounds.name}[/]\n{bounds.described()}",
+            f"{exploration.states:,}",
+            f"{exploration.transitions:,}",
+            f"{exploration.seconds:.1f}",
+            str(len(exploration.violations)),
+        )
+    console.print(table)
+    states = sum(exploration.states for exploration in explorations)
+    transitions = sum(exploration.transitions for exploration in explorations)
+    console.print(f"[bold]{states:,} states, {transitions:,} transitions[/], every frontier empty")
+    if not any(exploration.violations for exploration in explorations):
+        console.print("from every state everybody becomes fresh once the faults stop")
+    for exploration in explorations:
+        for found in exploration.violations:
+            console.print(f"[red]{exploration.bounds.name}: {found.text}[/]")
+            for step in found.trace:
+                console.print(f"  {step}")
