@@ -19,12 +19,12 @@ def test_what_a_thread_has_is_done_on_the_loop() -> None:
     asyncio.run(main())
 
 
-def test_whoever_looks_in_between_does_all_of_it_in_order_and_once() -> None:
+def test_all_of_it_is_done_in_order_and_once() -> None:
     async def main() -> None:
         handover, heard = Handover(), list[int]()
         for number in range(3):
             handover.put(lambda number=number: heard.append(number))  # type: ignore[misc]
-        handover.look()
+        handover.take()
         assert heard == [0, 1, 2]
         await asyncio.sleep(0)
         assert heard == [0, 1, 2]
@@ -32,22 +32,19 @@ def test_whoever_looks_in_between_does_all_of_it_in_order_and_once() -> None:
     asyncio.run(main())
 
 
-def test_one_look_in_a_turn_so_that_others_are_heard_too() -> None:
+def test_it_is_one_batch_and_not_taken_in_the_middle_of_itself() -> None:
     async def main() -> None:
         handover, heard = Handover(), list[int]()
 
         def again(number: int) -> None:
             heard.append(number)
             handover.put(lambda: again(number + 1))
+            handover.take()
 
         again(0)
-        for _ in range(5):
-            handover.look()
         assert heard == [0, 1]
-        await asyncio.sleep(0)
-        so_far = len(heard)
-        handover.look()
-        assert heard == list(range(so_far + 1))
+        handover.take()
+        assert heard == [0, 1, 2]
 
     asyncio.run(main())
 
@@ -65,7 +62,7 @@ def test_what_fails_does_not_hit_whoever_took_it_nor_what_follows() -> None:
 
         handover.put(fail)
         handover.put(lambda: heard.append(1))
-        handover.look()
+        handover.take()
         assert (wrong, heard) == ([failure], [1])
 
     asyncio.run(main())

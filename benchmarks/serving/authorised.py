@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from roskva.channels.mqtt.fields import binary, string, varint
 from roskva.cli.jwt_keys import Algorithm, add_to_jwks, generate, mint_jwt
+from roskva.wire.mqtt.fields import binary, string, varint
 
 APP: Final = "bench"
 _HOUR_S: Final = 3600

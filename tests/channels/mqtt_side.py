@@ -2,23 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from socket import socket
 from typing import Any
 
-from roskva.channels.addresses import Addresses
-from roskva.channels.base import Connection, Frame, Outcomes
+from roskva.channels.base import Later, Outcomes, Timer
 from roskva.channels.mqtt import MqttChannel, MqttLimits
-from roskva.channels.mqtt import properties as p
-from roskva.channels.mqtt.codes import V3, V5
 from roskva.channels.mqtt.connection import MqttConnection
-from roskva.channels.mqtt.fields import Reader, binary, string, u16, varint
-from roskva.channels.mqtt.properties import Properties
-from roskva.channels.peers import Peers
-from roskva.channels.writing import write_one_by_one
+from roskva.channels.peers import Addresses, Peers
 from roskva.core.effects import Acked, Event
 from roskva.errors import RoskvaError
-from roskva.handover import Handover
+from roskva.host.delivery import Announcement, Delivery
+from roskva.host.mqtt import MqttDelivery
 from roskva.model import NOBODY, Key, Principal, Update
+from roskva.net.writer import Writer, write_one_by_one
 from roskva.wire.messages import (
     PROTOCOL,
     ClientMessage,
@@ -29,6 +24,9 @@ from roskva.wire.messages import (
     ServerMessage,
     Status,
 )
+from roskva.wire.mqtt import fields as p
+from roskva.wire.mqtt.codes import V3, V5
+from roskva.wire.mqtt.fields import Properties, Reader, binary, string, u16, varint
 
 X, Y = "app/x", "app/y"
 ADDRESSES = Addresses(Peers(()), 1000)
@@ -53,7 +51,7 @@ def packet(first: int, body: bytes) -> bytes:
 
 
 def properties(version: int, said: Properties = p.NONE) -> bytes:
-    return p.write(said) if version == V5 else b""
+    return p.write_properties(said) if version == V5 else b""
 
 
 def connect(
@@ -133,7 +131,7 @@ class Told:
         self.retain, self.qos, self.dup = data[0] & 1, data[0] >> 1 & 3, data[0] >> 3 & 1
         self.topic = reader.string()
         self.id = reader.u16() if self.qos else 0
-        self.said = p.read(reader, p.WILL) if version == V5 else p.NONE
+        self.said = p.read_properties(reader, p.WILL) if version == V5 else p.NONE
         self.payload = reader.rest()
 
     def __eq__(self, other: object) -> bool:
@@ -144,8 +142,8 @@ class Told:
 
 
 class FakeTransport(asyncio.Transport):
-    def __init__(self, socket: socket | None = None) -> None:
-        super().__init__({"socket": socket} if socket is not None else None)
+    def __init__(self) -> None:
+        super().__init__()
         self.written = b""
         self.unread = 0
         self.reading = True
@@ -193,7 +191,7 @@ class RecordingFront:
         self.results: list[int | RoskvaError] = []
         """Of the next updates; after that, their version, or 100 where one is assigned."""
         self.publishing: list[asyncio.Future[None]] = []
-        self.handover = Handover()
+        self.writer = Writer(write_one_by_one)
         self.gate = asyncio.Event()
         self.gate.set()
         self.identified: list[tuple[str | None, str | None]] = []
@@ -203,17 +201,12 @@ class RecordingFront:
         self.heard: Callable[[], object] = lambda: None
         """What happens when a client has said something."""
 
-    def call_first(self, call: Callable[[], None]) -> None:
-        self.first = call
-
     def step(self, event: Event) -> None:
-        self.first()
         self.events.append(event)
         self.order.append(type(event).__name__)
 
-    def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
+    def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
         assert isinstance(message, ClientMessage)
-        self.first()
         self.messages.append(message)
         self.order.append(type(message).__name__)
         self.heard()
@@ -251,6 +244,18 @@ class RecordingFront:
         raise NotImplementedError
 
 
+def later(seconds: float, call: Callable[[], object]) -> Timer:
+    """On the loop that runs when it is needed."""
+    loop = asyncio.get_running_loop()
+    return loop.call_later(seconds, call) if seconds else loop.call_soon(call)
+
+
+def channel(
+    front: RecordingFront | None = None, later: Later = later, **limits: Any
+) -> MqttChannel:
+    return MqttChannel(front or RecordingFront(), ADDRESSES, MqttLimits(**limits), later)
+
+
 class Side:
     """One connection between a client that the test plays and a node that it plays too."""
 
@@ -259,15 +264,15 @@ class Side:
         version: int = V3,
         front: RecordingFront | None = None,
         mqtt: MqttChannel | None = None,
-        socket: socket | None = None,
         **limits: Any,
     ) -> None:
         self.version = version
         self.front = front or RecordingFront()
-        self.mqtt = mqtt or MqttChannel(self.front, ADDRESSES, MqttLimits(**limits))
+        self.mqtt = mqtt or channel(self.front, **limits)
         self.conn: MqttConnection = self.mqtt()
-        self.transport = FakeTransport(socket)
+        self.transport = FakeTransport()
         self.conn.connection_made(self.transport)
+        self.delivery: MqttDelivery = self.conn.delivery
         self.step = 0
 
     # The client.
@@ -275,7 +280,7 @@ class Side:
     def receive(self, *packets: bytes) -> None:
         for data in packets:
             self.conn.data_received(data)
-        self.mqtt.acks.take()  # as at the end of a turn of the loop
+        self.mqtt.take_acks()  # as at the end of a turn of the loop
 
     def taken(self) -> list[bytes]:
         """What was sent to the client since it was last asked."""
@@ -296,18 +301,28 @@ class Side:
 
     def send(self, **parts: Any) -> None:
         self.conn.send(ServerMessage(PROTOCOL, session=SESSION, **parts))
+        self.mqtt.take_acks()
 
     def notify(self, key: Key, version: int | None, payload: bytes | None = None) -> None:
         """To this session alone."""
         self.send(notifications=[Notification(key, version, EPOCH, payload)])
 
-    def broadcast(self, key: Key, version: int | None, payload: bytes | None = None) -> Frame:
+    def broadcast(
+        self, key: Key, version: int | None, payload: bytes | None = None
+    ) -> Announcement:
         self.step += 1
         notification = Notification(key, version, EPOCH, payload)
-        frame = Frame(ServerMessage(PROTOCOL, notifications=[notification]), self.step)
-        self.conn.broadcast(frame)
-        frame.flush(write_one_by_one)
-        return frame
+        message = ServerMessage(PROTOCOL, notifications=[notification])
+        announcement = Announcement(message, self.step)
+        self.hear(announcement)
+        return announcement
+
+    def hear(self, announcement: Announcement) -> None:
+        lagging = self.delivery.notify(announcement)
+        for write in announcement.writes():
+            self.front.writer.write(write.addresses, write.data)
+        if lagging is not None:
+            self.front.step(lagging)
 
     def confirm(self, *keys: Key, code: str | None = None) -> None:
         number = self.front.messages[-1].number
@@ -339,5 +354,5 @@ class Side:
             for event in self.events(Acked)
             for sent, conns in event.acks.items()
             for conn in conns
-            if conn is self.conn
+            if conn is self.delivery
         ]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roskva.channels.base import Frame
 from roskva.channels.events import EventStream, Told, format_id, hash_of, parse_id
+from roskva.host.delivery import Announcement
 from roskva.model import MAX_VERSION, NO_VERSION
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 
@@ -77,7 +77,7 @@ def test_a_slow_reader_is_told_the_latest_only() -> None:
     async def scenario() -> None:
         events = stream(None, None)
         for version in range(100):
-            events.broadcast(Frame(notification(0, version), step=1))
+            events.notify(Announcement(notification(0, version), step=1))
         events.send(notification(1, None))
         lines = await written(events)
         assert lines[0] == f"id: 99-{hash_of(E)}."

@@ -16,14 +16,13 @@ from tests.channels.mqtt_side import (
 )
 from tests.loops import in_loop
 
-from roskva.channels.mqtt import MqttChannel, MqttLimits
-from roskva.channels.mqtt import properties as p
-from roskva.channels.mqtt.codes import V3, V5
-from roskva.channels.mqtt.fields import Reader
 from roskva.core.effects import Attached, Closed
 from roskva.errors import BadInput, Overloaded, Unauthorised
 from roskva.model import Principal
 from roskva.wire.messages import PROTOCOL, Failure, ServerMessage, Sync
+from roskva.wire.mqtt import fields as p
+from roskva.wire.mqtt.codes import V3, V5
+from roskva.wire.mqtt.fields import Reader
 
 both_versions = pytest.mark.parametrize("version", [V3, V5])
 
@@ -61,7 +60,7 @@ async def test_connack_waits_for_the_session(version: int) -> None:
     one.receive(side.connect(version, client="me", keep_alive=10))
     assert one.taken() == []
     (event,) = one.front.events
-    assert event == Attached(one.conn, row("", "", "me"), "me", resume=False, keep=False)
+    assert event == Attached(one.delivery, row("", "", "me"), "me", resume=False, keep=False)
     one.grant()
     (connack,) = one.taken()
     assert connack[:1] == b"\x20"
@@ -244,7 +243,7 @@ async def test_c67_a_session_taken_over_is_told_and_closed(version: int) -> None
     assert one.taken() == ([] if version == V3 else [bytes.fromhex("e0 02 8e 00")])
     assert one.transport.closed
     one.lose()
-    assert one.front.events[-1] == Closed(one.conn)
+    assert one.front.events[-1] == Closed(one.delivery)
     assert len(one.events(Closed)) == 1
 
 
@@ -387,7 +386,7 @@ async def test_a_client_that_does_not_take_its_last_words_is_cut_off() -> None:
 
 @in_loop
 async def test_nothing_is_remembered_of_connections_that_ended() -> None:
-    mqtt = MqttChannel(RecordingFront(), side.ADDRESSES, MqttLimits())
+    mqtt = side.channel()
     for _ in range(10):
         one = Side(V3, RecordingFront(), mqtt)
         one.open()

@@ -4,16 +4,15 @@ import asyncio
 
 import pytest
 from tests.channels import mqtt_side as side
-from tests.channels.mqtt_side import EPOCH, RecordingFront, Side, X, Y, until
+from tests.channels.mqtt_side import EPOCH, SESSION, RecordingFront, Side, X, Y, until
 from tests.loops import in_loop
 
-from roskva.channels.mqtt import MqttChannel, MqttLimits
-from roskva.channels.mqtt import properties as p
-from roskva.channels.mqtt.codes import V3, V5
-from roskva.channels.writing import write_one_by_one
-from roskva.core.effects import Acked, Closed, Drained, Lagging, Tick
+from roskva.channels.mqtt.connection import MOST_ACKS
+from roskva.core.effects import Acked, Closed, Drained, Event, Lagging
 from roskva.model import NO_VERSION
-from roskva.wire.messages import Notification, Operation, Status
+from roskva.wire.messages import PROTOCOL, Notification, Operation, ServerMessage, Status
+from roskva.wire.mqtt import fields as p
+from roskva.wire.mqtt.codes import V3, V5
 
 both_versions = pytest.mark.parametrize("version", [V3, V5])
 
@@ -278,20 +277,6 @@ async def test_with_two_in_flight_neither_is_sent_again_and_a_third_goes_out() -
 
 
 @in_loop
-async def test_what_was_handed_over_goes_before_the_next_ack() -> None:
-    one = Side()
-    one.open()
-    one.subscribe((X, 1))
-    one.broadcast(X, 1)
-    (first,) = one.told()
-    one.front.handover.waiting.append(lambda: one.broadcast(X, 2))
-    one.receive(side.puback(first.id))
-    (second,) = one.told()
-    one.receive(side.puback(second.id))
-    assert one.acked() == [(X, 1, EPOCH), (X, 2, EPOCH)]
-
-
-@in_loop
 async def test_many_acks_at_once_are_one_step_of_the_core() -> None:
     one = Side(max_in_flight=4)
     one.open()
@@ -300,7 +285,7 @@ async def test_many_acks_at_once_are_one_step_of_the_core() -> None:
         one.broadcast(X, version)
         one.broadcast(Y, version)
     one.broadcast(X, 3)
-    assert one.events(Lagging) == [Lagging(one.conn, 5)]
+    assert one.events(Lagging) == [Lagging(one.delivery, 5)]
     one.receive(b"".join(side.puback(told.id) for told in one.told()))
     assert len(one.events(Acked)) == 1
     assert one.acked() == [(X, 1, EPOCH), (Y, 1, EPOCH), (X, 2, EPOCH), (Y, 2, EPOCH)]
@@ -471,20 +456,18 @@ async def test_retain_handling_2_sends_nothing_but_what_is_new(qos: int) -> None
 @in_loop
 async def test_one_frame_serves_all_whose_id_is_free() -> None:
     front = RecordingFront()
-    mqtt = MqttChannel(front, side.ADDRESSES, MqttLimits())
+    mqtt = side.channel(front)
     sides = [Side(V3, front, mqtt) for _ in range(3)]
     for one in sides:
         one.open()
         one.subscribe((X, 1), (Y, 1))
-    frame = sides[0].broadcast(X, 1)
-    sides[1].conn.broadcast(frame)
-    frame.flush(write_one_by_one)
+    announcement = sides[0].broadcast(X, 1)
+    sides[1].hear(announcement)
     (first,), (second,) = sides[0].told(), sides[1].told()
     assert first.id == second.id
     # The third has that very id in flight for something else.
-    sides[2].conn._in_flight().take(first.id, (Y, 9, EPOCH))
-    sides[2].conn.broadcast(frame)
-    frame.flush(write_one_by_one)
+    sides[2].delivery._in_flight().take(first.id, (Y, 9, EPOCH))
+    sides[2].hear(announcement)
     (third,) = sides[2].told()
     assert third == (X, b"1")
     assert third.id != first.id
@@ -503,25 +486,67 @@ async def test_an_ack_that_says_nothing_makes_room_all_the_same() -> None:
     one.broadcast(X, 1)
     one.broadcast(Y, 1)
     (told,) = one.told()
-    one.conn.subscribed_anew([X])
+    one.delivery.subscribed_anew([X])
     one.conn.data_received(side.puback(told.id))
     await asyncio.sleep(0)
-    assert (one.acked(), one.events(Drained)) == ([], [Drained(one.conn)])
+    assert (one.acked(), one.events(Drained)) == ([], [Drained(one.delivery)])
 
 
 @in_loop
-async def test_acks_reach_the_core_before_anything_that_came_later() -> None:
-    """Else it would go on telling, and tell again what is acked and no longer in flight."""
-    one = Side(V5)
-    one.open(said={p.RECEIVE_MAXIMUM: 1})
+async def test_what_is_acked_is_not_sent_again_before_the_core_knows() -> None:
+    """It is no longer in flight, and the core may still be telling it."""
+    one = Side()
+    one.open()
+    one.subscribe((X, 1), (Y, 1))
+    one.broadcast(X, 4)
+    one.broadcast(X, 5)
+    one.conn.data_received(b"".join(side.puback(told.id) for told in one.told()))
+    one.broadcast(X, 4)
+    one.conn.send(ServerMessage(PROTOCOL, SESSION, notifications=[Notification(X, 5, EPOCH)]))
+    assert one.told() == []
+    assert one.acked() == []
+    one.mqtt.take_acks()
+    assert one.acked() == [(X, 4, EPOCH), (X, 5, EPOCH)]
+    one.notify(X, 5)  # the core knows, and wants it told again
+    assert one.told() == [(X, b"5")]
+
+
+@in_loop
+async def test_many_acks_do_not_wait_for_the_end_of_the_turn() -> None:
+    front = RecordingFront()
+    mqtt = side.channel(front)
+    sides = [Side(V3, front, mqtt) for _ in range(MOST_ACKS + 1)]
+    for one in sides:
+        one.open()
+        one.subscribe((X, 1))
+        one.broadcast(X, 1)
+    for one in sides:
+        (told,) = one.told()
+        one.conn.data_received(side.puback(told.id))
+    (acked,) = sides[0].events(Acked)
+    assert acked.acks == {(X, 1, EPOCH): [one.delivery for one in sides[:-1]]}
+    await until(sides[-1].acked)
+
+
+@in_loop
+async def test_room_is_not_said_when_the_core_fills_it_again_at_once() -> None:
+    one = Side(max_in_flight=2)
+    one.open()
     one.subscribe((X, 1), (Y, 1))
     one.broadcast(X, 1)
     one.broadcast(Y, 1)
-    (told,) = one.told()
+    one.broadcast(X, 2)
     one.front.events.clear()
-    one.conn.data_received(side.puback(told.id))
-    one.front.step(Tick())
-    assert one.front.events == [Acked({(X, 1, EPOCH): [one.conn]}), Drained(one.conn), Tick()]
+    x, _ = one.told()
+
+    def tell(event: Event) -> None:
+        RecordingFront.step(one.front, event)
+        if type(event) is Acked:
+            one.notify(X, 2)
+
+    one.front.step = tell  # type: ignore[method-assign]
+    one.receive(side.puback(x.id))
+    assert [type(event) for event in one.front.events] == [Acked]
 
 
 @both_versions
@@ -539,11 +564,11 @@ async def test_receive_maximum_is_honoured_and_said_only_when_something_is_left_
     one.broadcast(Y, 2)
     ids = [told.id for told in one.told()]
     assert len(ids) == 2
-    assert one.events(Lagging) == [Lagging(one.conn, 3)]
+    assert one.events(Lagging) == [Lagging(one.delivery, 3)]
     one.notify(X, 2)
-    assert one.events(Lagging)[1:] == [Lagging(one.conn, 0)]
+    assert one.events(Lagging)[1:] == [Lagging(one.delivery, 0)]
     one.receive(side.puback(ids[0]))
-    assert one.events(Drained) == [Drained(one.conn)]
+    assert one.events(Drained) == [Drained(one.delivery)]
     one.notify(X, 2)
     assert one.told() == [(X, b"2")]
 
@@ -567,13 +592,13 @@ async def test_c68_a_socket_that_does_not_drain_is_left_out_until_it_does() -> N
     one.open()
     one.subscribe((X, 1), (Y, 0))
     one.conn.pause_writing()
-    assert one.events(Lagging) == [Lagging(one.conn)]
+    assert one.events(Lagging) == [Lagging(one.delivery)]
     one.broadcast(X, 1)
     one.broadcast(Y, 1)
     assert one.taken() == []
-    assert one.events(Lagging)[1:] == [Lagging(one.conn, 1)]
+    assert one.events(Lagging)[1:] == [Lagging(one.delivery, 1)]
     one.conn.resume_writing()
-    assert one.events(Drained) == [Drained(one.conn)]
+    assert one.events(Drained) == [Drained(one.delivery)]
     one.broadcast(X, 2)
     assert one.told() == [(X, b"2")]
 
@@ -593,7 +618,7 @@ async def test_drained_is_said_when_neither_socket_nor_window_is_full() -> None:
     one.receive(side.puback(told.id))
     assert one.events(Drained) == []
     one.conn.resume_writing()
-    assert one.events(Drained) == [Drained(one.conn)]
+    assert one.events(Drained) == [Drained(one.delivery)]
 
 
 @in_loop

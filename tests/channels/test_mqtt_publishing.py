@@ -10,12 +10,11 @@ from tests.channels.mqtt_side import DISCONNECT, RecordingFront, Side, X, Y, unt
 from tests.loops import in_loop
 
 from roskva.channels.base import Outcomes
-from roskva.channels.mqtt import MqttChannel, MqttLimits
-from roskva.channels.mqtt import properties as p
-from roskva.channels.mqtt.codes import V3, V5
 from roskva.errors import LimitExceeded, RoskvaError, StorageUnavailable, TooFast, Unauthorised
 from roskva.model import NO_VERSION, Principal, Update
 from roskva.wire.messages import Failure
+from roskva.wire.mqtt import fields as p
+from roskva.wire.mqtt.codes import V3, V5
 
 both_versions = pytest.mark.parametrize("version", [V3, V5])
 
@@ -376,7 +375,7 @@ class Delayed:
 
     def __init__(self, expiry: int = 60) -> None:
         self.front = RecordingFront()
-        self.mqtt = MqttChannel(self.front, side.ADDRESSES, MqttLimits())
+        self.mqtt = side.channel(self.front)
         first = self.connect(clean=False, expiry=expiry)
         first.lose()
 

@@ -1,4 +1,4 @@
-"""`core` and `wire` know no clock, no socket, no randomness: everything comes in."""
+"""`core`, `wire` and `host` know no clock, no socket, no randomness: everything comes in."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PURE = sorted(
-    path for package in ("core", "wire") for path in (ROOT / "src/roskva" / package).glob("*.py")
+    path
+    for package in ("core", "wire", "host")
+    for path in (ROOT / "src/roskva" / package).rglob("*.py")
 )
 IMPURE = {
     *("asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "queue", "random"),
@@ -30,12 +32,14 @@ def impurities(source: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_core_and_the_wire_are_pure(path: Path) -> None:
+def test_core_wire_and_host_are_pure(path: Path) -> None:
     assert not impurities(path.read_text())
 
 
 def test_there_is_something_to_check() -> None:
-    assert {"client.py", "registrar.py", "matcher.py", "codec.py"} <= {path.name for path in PURE}
+    assert {"client.py", "registrar.py", "matcher.py", "codec.py", "fanout.py", "decode.py"} <= {
+        path.name for path in PURE
+    }
 
 
 @pytest.mark.parametrize(

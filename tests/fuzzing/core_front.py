@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tests.channels.mqtt_side import RecordingFront
 
-from roskva.channels.base import Connection, Outcomes
+from roskva.channels.base import Outcomes
 from roskva.core.effects import (
     Broadcast,
     Close,
@@ -25,8 +25,9 @@ from roskva.core.effects import (
 )
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.token import TokenKeys
+from roskva.host.delivery import Delivery, Write
+from roskva.host.fanout import Fanout, Outputs
 from roskva.model import NOBODY, Principal, Update
-from roskva.server.fanout import Fanout
 from roskva.wire.links import (
     Interest,
     Known,
@@ -53,7 +54,7 @@ class CoreFront(RecordingFront):
             RegistrarConfig("r", 1, linger=0.0), TokenKeys({1: bytes(32)}, 1), 0, self.now
         )
         self.broken: Exception | None = None
-        self._fanout = Fanout(self._work)
+        self._fanout = Fanout()
         self._waiting: deque[Event] = deque()
         self._stepping = False
         self.step(LinkUp(0))
@@ -82,26 +83,35 @@ class CoreFront(RecordingFront):
     ) -> Principal:
         return NOBODY
 
-    def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
+    def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
         self.step(Received(conn, message, principal=principal))
 
     def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         answered([7 for _ in updates])
 
-    def _work(self, work: Callable[[], None]) -> None:
+    def _write(self, outputs: Outputs) -> None:
+        for each in outputs:
+            if isinstance(each, Write):
+                self.writer.write(each.addresses, each.data)
+            else:
+                self.step(each)
+        if self._fanout.pending:
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def _work(self) -> None:
         try:
-            work()
+            self._write(self._fanout.work())
         except Exception as error:
             self.broken = error
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Broadcast():
-                self._fanout.broadcast(effect)
-            case Send(conn=Connection() as conn, message=message):
-                conn.send(message)
-            case Close(conn=Connection() as conn):
-                conn.close()
+                self._write(self._fanout.broadcast(effect))
+            case Send(conn=Delivery() as delivery, message=message):
+                delivery.connection.send(message)
+            case Close(conn=Delivery() as delivery):
+                delivery.connection.close()
             case SendLink(message=message):
                 self._answer(message)
 

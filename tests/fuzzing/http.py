@@ -8,9 +8,9 @@ import msgspec
 from tests.channels.mqtt_side import RecordingFront
 from tests.fuzzing.target import Target
 
-from roskva.channels.admin import AdminDoor
-from roskva.channels.admin_api import Inside
+from roskva.channels.admin import AdminView
 from roskva.channels.http import NewUpdate, http_app, update_of
+from roskva.channels.peers import AdminDoor
 from roskva.config import Config
 from roskva.errors import RoskvaError
 from roskva.model import NOBODY
@@ -56,7 +56,7 @@ class _App:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._front = self._loop.run_until_complete(self._made())
-        inside = cast(Inside, None)  # publishing never looks there
+        inside = cast(AdminView, None)  # publishing never looks there
         self._app = http_app(self._front, inside, AdminDoor(Config(), open=True), 1 << 16)
 
     async def _made(self) -> RecordingFront:

@@ -7,10 +7,9 @@ from tests.channels import mqtt_side as side
 from tests.fuzzing.core_front import CoreFront, Turning
 from tests.fuzzing.target import Target
 
-from roskva.channels.mqtt import MqttChannel, MqttLimits
-from roskva.channels.mqtt import properties as p
-from roskva.channels.mqtt.codes import V3, V5, BadPacket
-from roskva.channels.mqtt.decode import Decoder, Packet
+from roskva.wire.mqtt import fields as p
+from roskva.wire.mqtt.codes import V3, V5, BadPacket
+from roskva.wire.mqtt.decode import Decoder, Packet
 
 _MAX: Final = 4096
 _SAID: Final = {p.SESSION_EXPIRY: 600, p.RECEIVE_MAXIMUM: 3, p.MAXIMUM_PACKET_SIZE: 200}
@@ -70,7 +69,7 @@ class _Connections:
 
     def _open(self) -> None:
         self._front = CoreFront()
-        self._mqtt = MqttChannel(self._front, side.ADDRESSES, MqttLimits(max_packet_bytes=_MAX))
+        self._mqtt = side.channel(self._front, max_packet_bytes=_MAX)
 
     def takes(self, data: bytes) -> bool:
         conns: list[side.Side] = []
@@ -87,7 +86,7 @@ class _Connections:
         self._turning.run(begin, end)
         if self._front.broken is not None:
             raise self._front.broken
-        assert conns[0].conn not in self._front.core.conns, "a session is left behind"
+        assert conns[0].delivery not in self._front.core.conns, "a session is left behind"
         return bool(conns[0].transport.written)
 
 

@@ -6,23 +6,19 @@ from typing import Any
 
 from tests.loops import in_loop
 
-from roskva.channels.base import Connection, Frame
 from roskva.core.effects import Opened, Received
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.core.standing import Standing
 from roskva.core.token import TokenKeys
+from roskva.host.delivery import Announcement, Delivery
 from roskva.model import Key, Principal
 from roskva.server.access.base import ALLOWED, Later, Verdict
 from roskva.server.registering import MAX_CONNECTIONS, MAX_WAITING, Registering
-from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage, Sync
+from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, Sync
 
 
-class Silent(Connection):
-    def send(self, message: ServerMessage) -> None: ...
-
-    def broadcast(self, frame: Frame) -> None: ...
-
-    def close(self) -> None: ...
+class Silent(Delivery):
+    def notify(self, announcement: Announcement) -> None: ...
 
 
 class Asks:
@@ -61,17 +57,17 @@ class Bench:
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
 
-    def connect(self) -> Connection:
+    def connect(self) -> Delivery:
         conn = Silent()
         self.core.step(Opened(conn, bytes(28)), 0.0)
         return conn
 
-    def say(self, conn: Connection, number: int, *names: str) -> None:
+    def say(self, conn: Delivery, number: int, *names: str) -> None:
         operations = [Operation(f"app/{name}") for name in names]
         message = ClientMessage(PROTOCOL, 1, number, operations=operations)
         self.registering.received(conn, message)
 
-    def numbers(self, conn: Connection) -> list[int]:
+    def numbers(self, conn: Delivery) -> list[int]:
         return [
             event.message.number
             for event in self.taken

@@ -19,8 +19,8 @@ from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, register, say
 
 import roskva
-from roskva.channels.mqtt import codes
-from roskva.channels.mqtt.codes import V3, V5
+from roskva.wire.mqtt import codes
+from roskva.wire.mqtt.codes import V3, V5
 
 StartKeyed = Callable[..., KeyedNode]
 PATIENT = "hook_timeout_ms = 10_000"

@@ -18,9 +18,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 import roskva
-from roskva.channels.http_head import MAX_HEADERS
-from roskva.channels.mqtt import codes
-from roskva.channels.mqtt.codes import V3, V5, Reason
+from roskva.channels.http_protocol import MAX_HEADERS
+from roskva.wire.mqtt import codes
+from roskva.wire.mqtt.codes import V3, V5, Reason
 
 RATE = 1
 """So low that what was used up does not come back while a request takes its time."""

@@ -18,12 +18,12 @@ from tests.serving.keyed import ADMIN_KEY, HOUR, Issuer, KeyedNode, publish_key,
 from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, register, say
 
-from roskva.channels.mqtt import codes
-from roskva.channels.mqtt.codes import V3, V5
 from roskva.core.token import Claims, TokenKeys
 from roskva.server.keys import token_keys
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
+from roskva.wire.mqtt import codes
+from roskva.wire.mqtt.codes import V3, V5
 
 OBJECT: Final = "contacts/alice"
 CLIENT: Final = bytes(range(16))

@@ -14,10 +14,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-from roskva.channels.addresses import Addresses
-from roskva.channels.http_head import Entrance
+from roskva.channels.http_protocol import Entrance
 from roskva.channels.origins import Origins
-from roskva.channels.peers import Peers
+from roskva.channels.peers import Addresses, Peers
 from roskva.server.http_port import HttpPort
 
 FRIEND, STRANGER, HERE = "https://app.example.com", "https://evil.example", "http://localhost:3000"

@@ -24,11 +24,12 @@ from litestar import asgi
 from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
-from roskva.channels.base import Connection, Frame, Front
-from roskva.channels.bearer import identified
+from roskva.channels.base import Front
+from roskva.channels.peers import identified
 from roskva.core.effects import Closed, Watching
 from roskva.core.freshness import NEVER, Due, due
 from roskva.errors import BadInput, RoskvaError, error_of
+from roskva.host.delivery import Announcement, Delivery
 from roskva.model import (
     MAX_VERSION,
     NO_EPOCH,
@@ -71,6 +72,7 @@ def events_handler(front: Front) -> ASGIRouteHandler:
             await _serve(front, principal, stream, receive, send)
         finally:
             front.step(Closed(stream))
+            stream.connection = None
 
     return events
 
@@ -119,11 +121,13 @@ async def _until_gone(receive: Receive, stream: "EventStream") -> None:
 _COMMENT: Final = b": still here\n\n"
 
 
-class EventStream(Connection):
+class EventStream(Delivery):
     """What is not written yet is one notification per object at most: a slow reader is told the
     latest, and nothing piles up."""
 
     def __init__(self, keys: list[Key], told: list[Told | None]) -> None:
+        super().__init__()
+        self.connection = self
         self.gone = False
         """The client has left."""
         self.ended = False
@@ -144,8 +148,8 @@ class EventStream(Connection):
         for notification in message.notifications:
             self._take(notification)
 
-    def broadcast(self, frame: Frame) -> None:
-        self._take(frame.message.notifications[0])
+    def notify(self, announcement: Announcement) -> None:
+        self._take(announcement.message.notifications[0])
 
     def close(self) -> None:
         self.ended = True

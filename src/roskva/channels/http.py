@@ -18,12 +18,10 @@ from msgspec import UNSET, UnsetType
 
 from roskva import __version__
 from roskva.answer import answer_of
-from roskva.channels.admin import AdminDoor
-from roskva.channels.admin_api import Inside, admin_handlers
+from roskva.channels.admin import AdminView, admin_handlers, console_handlers
 from roskva.channels.base import Front
-from roskva.channels.bearer import NotIdentified, identified
-from roskva.channels.console import console_handlers
 from roskva.channels.events import events_handler
+from roskva.channels.peers import AdminDoor, NotIdentified, identified
 from roskva.errors import (
     BadInput,
     BadMessage,
@@ -48,17 +46,17 @@ _STATUS: Final[tuple[tuple[type[RoskvaError], int], ...]] = (
 _RETRY_AFTER_S: Final = "1"
 
 
-class Failure(msgspec.Struct, frozen=True):
+class HttpFailure(msgspec.Struct, frozen=True):
     code: str
     text: str
     retriable: bool
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    error: Failure
+    error: HttpFailure
 
 
-class Object(msgspec.Struct, frozen=True):
+class ObjectName(msgspec.Struct, frozen=True):
     app: str
     name: str
 
@@ -74,17 +72,17 @@ class NewUpdate(msgspec.Struct, frozen=True):
     text: str | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class PublishOutcome(msgspec.Struct, frozen=True):
     """A version, under which the update is durable, or an error."""
 
     version: str | UnsetType = UNSET
-    error: Failure | UnsetType = UNSET
+    error: HttpFailure | UnsetType = UNSET
 
 
-class Outcomes(msgspec.Struct, frozen=True):
+class PublishOutcomes(msgspec.Struct, frozen=True):
     """One per update, in their order."""
 
-    results: list[Outcome]
+    results: list[PublishOutcome]
 
 
 class ObjectState(msgspec.Struct, frozen=True):
@@ -97,13 +95,13 @@ class ObjectState(msgspec.Struct, frozen=True):
     payload: bytes | UnsetType = UNSET
 
 
-def http_app(front: Front, inside: Inside, door: AdminDoor, max_body_bytes: int) -> Litestar:
+def http_app(front: Front, inside: AdminView, door: AdminDoor, max_body_bytes: int) -> Litestar:
     admin = [*admin_handlers(inside, door, clients_here=True), *console_handlers()]
     handlers = [*_handlers(front), events_handler(front), *admin, *_health_handlers(front)]
     return _app(handlers, max_body_bytes)
 
 
-def admin_app(front: Front, inside: Inside, door: AdminDoor, max_body_bytes: int) -> Litestar:
+def admin_app(front: Front, inside: AdminView, door: AdminDoor, max_body_bytes: int) -> Litestar:
     """For a port of its own, with nothing of what clients do."""
     admin = [*admin_handlers(inside, door, clients_here=False), *console_handlers()]
     return _app([*admin, *_health_handlers(front)], max_body_bytes)
@@ -142,25 +140,27 @@ def _handlers(front: Front) -> list[ControllerRouterHandler]:
     @post("/v1/publish", status_code=200, summary="Publish one update or a list of them")
     async def publish(
         request: Request[Any, Any, Any], data: JSONBody[NewUpdate | list[NewUpdate]]
-    ) -> Response[Outcomes]:
+    ) -> Response[PublishOutcomes]:
         updates = data if isinstance(data, list) else [data]
         outcomes = await _publish(front, await _principal(front, request), updates)
         results = [
-            Outcome(error=_failure(outcome))
+            PublishOutcome(error=_failure(outcome))
             if isinstance(outcome, RoskvaError)
-            else Outcome(str(outcome))
+            else PublishOutcome(str(outcome))
             for outcome in outcomes
         ]
         failed = [outcome for outcome in outcomes if isinstance(outcome, RoskvaError)]
         if updates and len(failed) == len(updates):
             first = failed[0]
             return Response(
-                Outcomes(results), status_code=status_of(type(first)), headers=_headers(first)
+                PublishOutcomes(results),
+                status_code=status_of(type(first)),
+                headers=_headers(first),
             )
-        return Response(Outcomes(results))
+        return Response(PublishOutcomes(results))
 
     @post("/v1/reset", status_code=200, summary="Forget an object's version")
-    async def reset(request: Request[Any, Any, Any], data: JSONBody[Object]) -> dict[str, str]:
+    async def reset(request: Request[Any, Any, Any], data: JSONBody[ObjectName]) -> dict[str, str]:
         principal = await _principal(front, request)
         await front.reset(principal, ObjectId(data.app, data.name).key)
         return {}
@@ -244,8 +244,8 @@ def status_of(error: type[RoskvaError]) -> int:
     return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
 
 
-def _failure(error: RoskvaError) -> Failure:
-    return Failure(error.code, str(error), error.retriable)
+def _failure(error: RoskvaError) -> HttpFailure:
+    return HttpFailure(error.code, str(error), error.retriable)
 
 
 def _headers(error: RoskvaError) -> dict[str, str]:
@@ -259,7 +259,7 @@ def _refusal(error: RoskvaError) -> Response[Refusal]:
 
 
 def _who_are_you(error: NotIdentified) -> Response[Refusal]:
-    failure = Failure(Unauthorised.code, str(error), False)
+    failure = HttpFailure(Unauthorised.code, str(error), False)
     return Response(Refusal(failure), status_code=401, headers={"WWW-Authenticate": "Bearer"})
 
 
@@ -269,5 +269,5 @@ def _http_refusal(error: HTTPException) -> Response[Refusal]:
     text = error.detail
     for problem in error.extra if isinstance(error.extra, list) else []:
         text = str(problem.get("message", text)) if isinstance(problem, dict) else text
-    failure = Failure(code or BadInput.code, text, False)
+    failure = HttpFailure(code or BadInput.code, text, False)
     return Response(Refusal(failure), status_code=error.status_code)

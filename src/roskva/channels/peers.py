@@ -1,33 +1,49 @@
-"""Who is at the other end of a connection: the one place to ask for its address.
+"""Who is at the other end of a connection: its address, how many it has, and what it shows.
 
 Behind a proxy the other end is the proxy. It says in X-Forwarded-For whom it speaks for, and in
 X-Forwarded-Proto whether that one came over TLS. Anybody can send such headers, so they count only
 if they come from the addresses of our proxies.
+
+No address has too many connections. Of this machine and of our proxies any number is fine: whoever
+is behind a proxy is counted by the address that the proxy names, where the channel has words for
+that (HTTP's headers).
 """
 
-import asyncio
+import hmac
 import ipaddress
 from collections.abc import Sequence
+from typing import Final
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+from roskva.channels.base import Front
+from roskva.config import Config, read_secret
+from roskva.errors import Unauthorised
+from roskva.model import Principal
+from roskva.net.writer import Transport
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+UNCOUNTED: Final = ""
+RETRY_AFTER_S: Final = 10
+TOO_MANY: Final = "too many connections from this address"
+_SCHEME: Final = "bearer "
 
 
 class Peers:
     def __init__(self, proxies: Sequence[str]) -> None:
         self._proxies = [ipaddress.ip_network(proxy) for proxy in proxies]
 
-    def address(self, transport: asyncio.BaseTransport, forwarded_for: str = "") -> str:
+    def address(self, transport: Transport, forwarded_for: str = "") -> str:
         """`forwarded_for`: what the headers of that name say, with commas between them."""
         peer = _peer(transport)
         return self._client(peer, forwarded_for) if self.is_proxy(transport) else peer
 
-    def secure(self, transport: asyncio.BaseTransport, forwarded_proto: str = "") -> bool:
+    def secure(self, transport: Transport, forwarded_proto: str = "") -> bool:
         """Whether nobody could read along on the way."""
         if transport.get_extra_info("sslcontext") is not None:
             return True
         return forwarded_proto.strip().lower() in ("https", "wss") and self.is_proxy(transport)
 
-    def is_proxy(self, transport: asyncio.BaseTransport) -> bool:
+    def is_proxy(self, transport: Transport) -> bool:
         return bool(self._proxies) and self._is_ours(_parsed(_peer(transport)))
 
     def _client(self, peer: str, forwarded_for: str) -> str:
@@ -43,18 +59,11 @@ class Peers:
                 return found
         return found
 
-    def _is_ours(self, address: Address | None) -> bool:
+    def _is_ours(self, address: IpAddress | None) -> bool:
         return address is not None and any(address in network for network in self._proxies)
 
 
-def certificate_name(transport: asyncio.BaseTransport) -> str | None:
-    """The common name in the certificate that the other end has shown, and we believe."""
-    certificate = transport.get_extra_info("peercert") or {}
-    named = (pair for part in certificate.get("subject", ()) for pair in part)
-    return next((value for kind, value in named if kind == "commonName"), None)
-
-
-def _peer(transport: asyncio.BaseTransport) -> str:
+def _peer(transport: Transport) -> str:
     """Without port and scope; an IPv4 address as such, also where sockets speak both."""
     found = transport.get_extra_info("peername")
     if not isinstance(found, tuple):
@@ -63,7 +72,7 @@ def _peer(transport: asyncio.BaseTransport) -> str:
     return "" if address is None else str(address)
 
 
-def _parsed(text: str) -> Address | None:
+def _parsed(text: str) -> IpAddress | None:
     """Some proxies add the port."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -75,3 +84,86 @@ def _parsed(text: str) -> Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+class Addresses:
+    def __init__(self, peers: Peers, limit: int) -> None:
+        self._peers = peers
+        self._limit = limit
+        self._counts: dict[str, int] = {}
+        self.refused = 0
+
+    def enter(self, transport: Transport, forwarded_for: str = "") -> str | None:
+        """What to `leave` by when the connection ends; None: it has too many, and may not."""
+        address = self._peers.address(transport, forwarded_for)
+        if not address or ipaddress.ip_address(address).is_loopback:
+            return UNCOUNTED
+        if not forwarded_for and self._peers.is_proxy(transport):
+            return UNCOUNTED
+        count = self._counts.get(address, 0)
+        if count >= self._limit:
+            self.refused += 1
+            return None
+        self._counts[address] = count + 1
+        return address
+
+    def leave(self, address: str | None) -> None:
+        if not address:
+            return
+        count = self._counts[address] - 1
+        if count:
+            self._counts[address] = count
+        else:
+            del self._counts[address]
+
+
+# What it shows.
+
+
+def certificate_name(transport: Transport) -> str | None:
+    """The common name in the certificate that the other end has shown, and we believe."""
+    certificate = transport.get_extra_info("peercert") or {}
+    named = (pair for part in certificate.get("subject", ()) for pair in part)
+    return next((value for kind, value in named if kind == "commonName"), None)
+
+
+class NotIdentified(Exception):
+    """In HTTP it matters who is asked who they are (401), and who may not (403)."""
+
+
+def credential_of(authorization: str | None) -> str | None:
+    if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
+        return None
+    return authorization[len(_SCHEME) :].strip() or None
+
+
+async def identified(front: Front, authorization: str | None) -> Principal:
+    try:
+        found = front.identify(None, credential_of(authorization))
+        return found if isinstance(found, Principal) else await found
+    except Unauthorised as error:
+        raise NotIdentified(str(error)) from None
+
+
+class AdminDoor:
+    """Who may see what a node says of itself.
+
+    `open`: for everybody who gets as far as this, as long as there is no key."""
+
+    def __init__(self, config: Config, *, open: bool) -> None:
+        self._open = open
+        self._key: bytes | None = None
+        self.reload(config)
+
+    def reload(self, config: Config) -> None:
+        key = config.admin.key
+        self._key = None if key is None else read_secret("key under [admin]", key).encode()
+
+    def check(self, authorization: str | None) -> None:
+        if self._key is None:
+            if not self._open:
+                raise Unauthorised("this is for the admin port or the admin key: see [admin]")
+            return
+        shown = credential_of(authorization) or ""
+        if not hmac.compare_digest(shown.encode(), self._key):
+            raise Unauthorised("this needs the admin key, as Authorization: Bearer …")

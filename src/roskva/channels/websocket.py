@@ -8,7 +8,7 @@ import asyncio
 import secrets
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHandshake
@@ -16,16 +16,23 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from roskva.channels.addresses import RETRY_AFTER_S, TOO_MANY, Addresses
-from roskva.channels.base import MAX_UNREAD_BYTES, Frame, Front, Stream
-from roskva.channels.bearer import credential_of
+from roskva.channels.base import MAX_UNREAD_BYTES, Front
 from roskva.channels.deadlines import Deadlines
 from roskva.channels.origins import REFUSED, Origins
-from roskva.channels.peers import Peers, certificate_name
+from roskva.channels.peers import (
+    RETRY_AFTER_S,
+    TOO_MANY,
+    Addresses,
+    Peers,
+    certificate_name,
+    credential_of,
+)
 from roskva.channels.websocket_frames import FrameReader, Opcode, close_frame, frame
-from roskva.core.effects import Closed, Drained, Lagging, Opened
+from roskva.core.effects import Closed, Opened
 from roskva.errors import BadMessage, RoskvaError, TooLarge, Unauthorised, WrongProtocol
+from roskva.host.delivery import MessageDelivery
 from roskva.model import NOBODY, Principal
+from roskva.net.writer import Transport
 from roskva.wire.codec import Format, decode_from_client, encode
 from roskva.wire.messages import PROTOCOL, Failure, Hello, ServerMessage
 
@@ -90,7 +97,6 @@ class WebSockets:
         self.max_bytes = max_bytes
         self.hellos: Deadlines[WebSocket] = Deadlines(handshake_s, WebSocket.is_late)
         self.open: set[WebSocket] = set()
-        self.handed_over = front.handover.waiting
         self.connection = partial(WebSocket, self)
 
     async def ping(self, interval_s: float) -> None:
@@ -103,25 +109,25 @@ class WebSockets:
                     await asyncio.sleep(0)
 
 
-class WebSocket(asyncio.Protocol, Stream):
-    channel = "websocket"
+class WebSocket(asyncio.Protocol):
     __slots__ = (
         "_address",
         "_bad",
         "_closing",
         "_credential",
-        "_encode",
         "_format",
         "_front",
         "_handshake",
         "_heard",
         "_held",
         "_identifying",
-        "_lagging",
         "_reader",
         "_server_state",
         "_sockets",
+        "delivery",
+        "transport",
     )
+    transport: Transport
 
     def __init__(self, sockets: WebSockets, config: Any, server_state: Any, app_state: Any) -> None:
         self._sockets = sockets
@@ -132,15 +138,14 @@ class WebSocket(asyncio.Protocol, Stream):
         )
         self._reader = FrameReader(sockets.max_bytes)
         self._format: Format = "msgpack"
-        self._encode = _packed
+        self.delivery = MessageDelivery(_packed)
         self._credential: str | None = None
         """Of the handshake; a hello may bring another."""
         self._address: str | None = None
-        """That it is counted by."""
+        """By which its connections are counted."""
         self._identifying = False
         self._heard = True
         self._held = False
-        self._lagging = False
         self._closing = False
         self._bad = 0
 
@@ -148,17 +153,9 @@ class WebSocket(asyncio.Protocol, Stream):
 
     def send(self, message: ServerMessage) -> None:
         if not self._closing:
-            self.transport.write(self._encode(message))
-            if self._lagging:
+            self.transport.write(self.delivery.encode(message))
+            if self.delivery.lagging:
                 self._hold()
-
-    def broadcast(self, frame: Frame) -> None:
-        if self._closing:
-            return
-        if self._lagging:  # the core has not heard of it when it made the frame
-            self._front.step(Lagging(self, frame.step))
-        else:
-            frame.copy(self._encode).to.append(self)
 
     def close(self) -> None:
         self._hang_up(CORE_CLOSES, "come back later")
@@ -166,7 +163,9 @@ class WebSocket(asyncio.Protocol, Stream):
     # asyncio's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.over(transport)
+        self.transport = cast(Transport, transport)
+        self.delivery.connection = self
+        self.delivery.address = self._front.writer.enter(self.transport)
         self._server_state.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -174,8 +173,6 @@ class WebSocket(asyncio.Protocol, Stream):
             self._shake_hands(self._handshake, data)
             return
         self._heard = True
-        if self._sockets.handed_over:  # it comes first
-            self._front.handover.look()
         try:
             for opcode, payload in self._reader.read(data):
                 self._received(opcode, payload)
@@ -183,25 +180,24 @@ class WebSocket(asyncio.Protocol, Stream):
             self._hang_up(close_code(type(error)), str(error))
 
     def pause_writing(self) -> None:
-        self._lagging = True
-        self._front.step(Lagging(self))
+        self._front.step(self.delivery.pause())
 
     def resume_writing(self) -> None:
-        self._lagging = False
         if self._held:
             self._held = False
             self.transport.resume_reading()
-        self._front.step(Drained(self))
+        self._front.step(self.delivery.resume())
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.left()
-        self._closing = True
+        self._front.writer.leave(self.delivery.address)
+        self._end()
         self._server_state.connections.discard(self)
         self._sockets.addresses.leave(self._address)
         if self._handshake is None:
             self._sockets.open.discard(self)
             self._sockets.hellos.done(self)
-            self._front.step(Closed(self))
+            self._front.step(Closed(self.delivery))
+        self.delivery.connection = None
 
     def shutdown(self) -> None:
         """uvicorn stops."""
@@ -218,7 +214,7 @@ class WebSocket(asyncio.Protocol, Stream):
             if part:
                 self.transport.write(part)
         if handshake.handshake_exc is not None:
-            self._closing = True
+            self._end()
             self.transport.close()
         elif handshake.subprotocol is not None:
             self._begin(handshake.subprotocol)
@@ -256,11 +252,11 @@ class WebSocket(asyncio.Protocol, Stream):
 
     def _begin(self, subprotocol: str) -> None:
         self._format = _SUBPROTOCOLS[subprotocol]
-        self._encode = _packed if self._format == "msgpack" else _as_json
+        self.delivery.encode = _packed if self._format == "msgpack" else _as_json
         self._handshake = None
         self._sockets.open.add(self)
         self._sockets.hellos.begin(self)
-        self._front.step(Opened(self, secrets.token_bytes(_RANDOM_BYTES)))
+        self._front.step(Opened(self.delivery, secrets.token_bytes(_RANDOM_BYTES)))
 
     # Frames.
 
@@ -271,10 +267,10 @@ class WebSocket(asyncio.Protocol, Stream):
         elif opcode <= Opcode.BINARY:
             self._message(payload)
         elif opcode == Opcode.PING:
-            if not self._lagging:  # one that does not read does not miss it
+            if not self.delivery.lagging:  # one that does not read does not miss it
                 self.transport.write(frame(Opcode.PONG, payload))
         elif opcode == Opcode.CLOSE:
-            self._closing = True
+            self._end()
             self.transport.write(close_frame(_NORMAL, ""))
             self.transport.close()
 
@@ -292,7 +288,7 @@ class WebSocket(asyncio.Protocol, Stream):
         except RoskvaError as error:
             self._refuse(error)
             return
-        self._front.received(self, principal, message)
+        self._front.received(self.delivery, principal, message)
 
     def _identify(self, app: str, hello: Hello) -> Principal | None:
         """None: when it is known who it is, it goes on from there."""
@@ -312,7 +308,7 @@ class WebSocket(asyncio.Protocol, Stream):
         except RoskvaError as error:
             self._refuse(error)
         else:
-            self._front.received(self, principal, hello)
+            self._front.received(self.delivery, principal, hello)
         finally:
             self._identifying = False
 
@@ -335,13 +331,17 @@ class WebSocket(asyncio.Protocol, Stream):
     def ping(self) -> None:
         if not self._heard and not self._held:
             self.transport.abort()
-        elif not self._closing and not self._lagging:
+        elif not self._closing and not self.delivery.lagging:
             self._heard = False
             self.transport.write(_PING)
 
     def _hang_up(self, code: int, reason: str) -> None:
         if self._closing:
             return
-        self._closing = True
+        self._end()
         self.transport.write(close_frame(code, reason))
         asyncio.get_running_loop().call_later(_CLOSING_S, self.transport.close)
+
+    def _end(self) -> None:
+        self._closing = True
+        self.delivery.end()

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from roskva import errors
 from roskva.channels.http import status_of
-from roskva.channels.mqtt.codes import V3_CONNACK, Reason
 from roskva.channels.mqtt.connection import CLOSING
-from roskva.channels.mqtt.publishing import reason_of
+from roskva.channels.mqtt.terms import reason_of
 from roskva.channels.websocket import CORE_CLOSES, MAX_BAD_MESSAGES, close_code
 from roskva.errors import BadMessage, Refused, RoskvaError, Unavailable
+from roskva.wire.mqtt.codes import V3_CONNACK, Reason
 
 _HEAD = """\
 # Errors

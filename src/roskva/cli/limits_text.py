@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from roskva import model
-from roskva.channels import addresses, base, events, http_head, websocket
+from roskva.channels import base, events, http_protocol, peers, websocket
 from roskva.channels.mqtt import MqttLimits
 from roskva.client import link
 from roskva.config import LimitsConfig, Setting, settings
@@ -45,7 +45,7 @@ ANSWERS: Final = {
     "publishes_per_second": "`too_fast`, 429 with Retry-After; MQTT 5: PUBACK 0x97, 3.1.1 closes",
     "client_publishes_per_second": "likewise",
     "max_sessions_per_principal": "`limit_exceeded` and the end; streams: 429; MQTT 5: 0x97",
-    "max_connections_per_address": f"429 with Retry-After {addresses.RETRY_AFTER_S}; MQTT: closed",
+    "max_connections_per_address": f"429 with Retry-After {peers.RETRY_AFTER_S}; MQTT: closed",
     "max_lag_ms": 'handshakes: `overloaded` with "not before"; publishes, reads and streams: 503',
     "max_memory_bytes": "likewise",
     "max_connections": "WebSocket: 503 with Retry-After 10; MQTT: closed",
@@ -59,9 +59,9 @@ FIXED: Final[Sequence[tuple[str, object, str]]] = (
     ("a credential, in characters", messages.MAX_CREDENTIAL_CHARS, "`unauthorised`"),
     ("parts (operations, acks, …) in one message", messages.MAX_PARTS, "`bad_message`"),
     ("messages over one WebSocket that are none of ours", websocket.MAX_BAD_MESSAGES, "1002"),
-    ("the head of a request, in bytes", http_head.MAX_HEAD_BYTES, "400, closed"),
-    ("headers of a request", http_head.MAX_HEADERS, "400, closed"),
-    ("bodies on their way, all together, in bytes", http_head.MAX_BODIES_BYTES, "503"),
+    ("the head of a request, in bytes", http_protocol.MAX_HEAD_BYTES, "400, closed"),
+    ("headers of a request", http_protocol.MAX_HEADERS, "400, closed"),
+    ("bodies on their way, all together, in bytes", http_protocol.MAX_BODIES_BYTES, "503"),
     ("a body with a Content-Encoding", "none", "415: nothing is ever unpacked"),
     ("WebSocket extensions (permessage-deflate)", "none", "not agreed on"),
     ("objects of one stream of events", events.MAX_OBJECTS, "400"),

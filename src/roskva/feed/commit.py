@@ -169,7 +169,7 @@ class Committer:
         self._max_wait_s = max_wait_s
         self._tidy_every_s = tidy_every_s
         self._clock_us = clock_us
-        self._handover = handover or Handover()
+        self.handover = handover or Handover()
         self._work: SimpleQueue[_Publish | _Call | None] = SimpleQueue()
         self._syncs: SimpleQueue[_Group | None] = SimpleQueue()
         self._synced: SimpleQueue[None] = SimpleQueue()
@@ -264,7 +264,7 @@ class Committer:
         for feed, group in waiting.items():
             group.attempt(group.finish)
             feed.times.observe(time.perf_counter() - began)
-            self._handover.put(partial(feed.answer, group))
+            self.handover.put(partial(feed.answer, group))
 
     def _have_helpers(self, count: int) -> None:
         while len(self._helpers) < min(count, _HELPERS):
@@ -283,7 +283,7 @@ class Committer:
             function()
         except Exception as error:
             failed = _known(error)
-        self._handover.put(partial(answered, failed))
+        self.handover.put(partial(answered, failed))
 
     def _add(self, feed: GroupCommit) -> None:
         feed.tidy_at = time.monotonic() + self._tidy_every_s

@@ -8,8 +8,8 @@ from typing import Final, Self
 
 import msgspec
 
-from roskva.channels.mqtt.fields import binary, string, varint
 from roskva.errors import Unauthorised
+from roskva.wire.mqtt.fields import binary, string, varint
 
 _KEEP_ALIVE_S: Final = 60
 _CONNACK, _PUBLISH, _SUBACK = 2, 3, 9

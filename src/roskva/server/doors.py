@@ -4,14 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from roskva.channels.addresses import Addresses
-from roskva.channels.admin import AdminDoor
 from roskva.channels.base import Front
-from roskva.channels.http_head import Entrance
-from roskva.channels.late import LateApp
-from roskva.channels.mqtt import MqttLimits, mqtt_factory
+from roskva.channels.http_protocol import Entrance, LateApp
+from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.origins import Origins, with_origins
-from roskva.channels.peers import Peers
+from roskva.channels.peers import Addresses, AdminDoor, Peers
 from roskva.channels.websocket import WebSockets
 from roskva.config import Config, open_to_this_machine
 from roskva.server.http_port import BACKLOG, HttpPort, tls_options
@@ -22,13 +19,13 @@ from roskva.server.tls import Certificates
 if TYPE_CHECKING:
     from litestar import Litestar
 
-    from roskva.channels.admin_api import Inside
+    from roskva.channels.admin import AdminView
 
 _PING_S: Final = 30.0
 
 
 class Doors:
-    def __init__(self, front: Front, inside: "Inside", config: Config, reloads: Reloads) -> None:
+    def __init__(self, front: Front, inside: "AdminView", config: Config, reloads: Reloads) -> None:
         limits, first_try = config.limits, open_to_this_machine(config)
         context = None
         if config.tls.enabled:
@@ -61,13 +58,14 @@ class Doors:
         http, admin = (with_origins(LateApp(make), origins) for make in (beside_clients, apart))
         self._http = HttpPort(http, self._sockets.connection, entrance, self._tls)
         self._admin = HttpPort(admin, None, entrance, self._tls)
-        self._mqtt = mqtt_factory(
+        self._mqtt = MqttChannel(
             front,
             addresses,
             MqttLimits(
                 max_packet_bytes=limits.max_frame_bytes,
                 handshake_timeout_s=limits.handshake_seconds,
             ),
+            asyncio.get_running_loop().call_later,
         )
         self.mqtt_counters: Mapping[str, int] = self._mqtt.counters
         self._mqtt_server: asyncio.Server | None = None
@@ -96,7 +94,7 @@ class Doors:
         acked is known to the core."""
         if self._mqtt_server is not None:
             self._mqtt_server.close()
-        self._mqtt.acks.hear_all()
+        self._mqtt.take_acks()
 
     async def close(self) -> None:
         self._http.should_exit = self._admin.should_exit = True

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from roskva.answer import answer_of
-from roskva.channels.base import Connection, Frame, Outcomes
+from roskva.channels.base import Outcomes
 from roskva.config import Config
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
@@ -47,6 +47,8 @@ from roskva.errors import (
     error_of,
 )
 from roskva.handover import Handover
+from roskva.host.delivery import Announcement, Delivery, Write
+from roskva.host.fanout import Fanout, Outputs
 from roskva.model import (
     NO_EPOCH,
     NO_VERSION,
@@ -59,9 +61,9 @@ from roskva.model import (
     parse_key,
     shard_of,
 )
+from roskva.net.writer import Writer
 from roskva.server.access.base import Authority, Later, Verdict
 from roskva.server.admission import Admission
-from roskva.server.fanout import Fanout
 from roskva.server.guarding import Guard
 from roskva.server.inside.notes import Notes
 from roskva.server.ports import Port
@@ -90,7 +92,8 @@ class NodeFront:
         broken: Callable[[Exception], None],
         handover: Handover,
     ) -> None:
-        self.handover = handover
+        self._handover = handover
+        self.writer = Writer()
         limits = config.limits
         self.core = Registrar(
             RegistrarConfig(
@@ -118,11 +121,12 @@ class NodeFront:
         self._rates = PublishRates(limits)
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
         self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
-        self._first: list[Callable[[], None]] = []
         self._stepper = Stepper(
-            *(self.core, self._carry_out, self.core.next_deadline, broken, self._call_first)
+            *(self.core, self._carry_out, self.core.next_deadline, broken, handover)
         )
-        self._fanout = Fanout(self._stepper.work)
+        self._fanout = Fanout()
+        self._slicing = False
+        """A slice of the fan-out is due soon."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._registering = Registering(self.core, authority, self.step, self.run)
         self._guard = Guard(self.core, authority, self.step, self.run)
@@ -142,14 +146,7 @@ class NodeFront:
     def step(self, event: Event) -> None:
         self._stepper.step(event)
 
-    def call_first(self, call: Callable[[], None]) -> None:
-        self._first.append(call)
-
-    def _call_first(self) -> None:
-        for call in self._first:
-            call()
-
-    def received(self, conn: Connection, principal: Principal, message: FromClient) -> None:
+    def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
         if type(message) is ClientMessage and (message.operations or message.syncs):
             self._registering.received(conn, message)
         else:
@@ -187,6 +184,7 @@ class NodeFront:
         return self._config.app(app).versions == "assigned"
 
     def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
+        self._handover.take()
         if self.pressure.shedding:
             self.counters["shed_publishes"] += len(updates)
             answered(Overloaded("this node has too much to do: try again later"))
@@ -240,6 +238,7 @@ class NodeFront:
             raise Unavailable("the shard of this object does not answer") from None
         finally:
             self.step(Closed(reader))
+            reader.connection = None
 
     def _shard_of(self, key: Key) -> int:
         return shard_of(key, len(self.ports))
@@ -279,25 +278,39 @@ class NodeFront:
         if kind is Broadcast:
             if self._guarded:
                 effect = self._guard.broadcast(effect)  # type: ignore[arg-type]
-            self._fanout.broadcast(effect)  # type: ignore[arg-type]
+            self._write(self._fanout.broadcast(effect))  # type: ignore[arg-type]
             return
         match effect:
-            case Send(conn=Connection() as conn, message=message):
+            case Send(conn=Delivery(connection=connection) as conn, message=message) if connection:
                 if message.statuses and (session := self.core.conns.get(conn)) is not None:
                     self.notes.answered(session, message.statuses)
-                conn.send(self._guard.send(effect) if self._guarded else message)
+                connection.send(self._guard.send(effect) if self._guarded else message)
             case SendLink(link=int() as shard, message=message):
                 self.ports[shard].send(message)  # type: ignore[arg-type]
-            case Close(conn=Connection() as conn):
-                conn.close()
+            case Close(conn=Delivery(connection=connection)) if connection:
+                connection.close()
             case DropLink(link=int() as shard):
                 self.ports[shard].drop()
+
+    def _write(self, outputs: Outputs) -> None:
+        for each in outputs:
+            if type(each) is Write:
+                self.writer.write(each.addresses, each.data)
+            else:
+                self.step(each)  # type: ignore[arg-type]
+        if self._fanout.pending and not self._slicing:
+            self._slicing = True
+            asyncio.get_running_loop().call_soon(self._stepper.work, self._next_slice)
+
+    def _next_slice(self) -> None:
+        self._slicing = False
+        self._write(self._fanout.work())
 
     def sessions(self) -> dict[str, dict[str, int]]:
         """How many, by traffic and channel."""
         found: dict[str, dict[str, int]] = {"users": Counter(), "probe": Counter()}
         for conn, session in self.core.conns.items():
-            if isinstance(conn, Connection):
+            if isinstance(conn, Delivery):
                 found[traffic_of(session)][conn.channel] += 1
         return found
 
@@ -359,10 +372,12 @@ class _Published:
             self._answered(self._so_far)
 
 
-class _OneReader(Connection):
+class _OneReader(Delivery):
     """Wants to be told once."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.connection = self
         self.answer: asyncio.Future[Notification] = asyncio.get_running_loop().create_future()
 
     def send(self, message: ServerMessage) -> None:
@@ -373,8 +388,8 @@ class _OneReader(Connection):
         elif message.error is not None:
             self.answer.set_exception(error_of(message.error.code, message.error.text))
 
-    def broadcast(self, frame: Frame) -> None:
-        self.send(frame.message)
+    def notify(self, announcement: Announcement) -> None:
+        self.send(announcement.message)
 
     def close(self) -> None:
         pass

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from roskva.channels.base import Connection
 from roskva.core.effects import Broadcast, Event, Send, Withdrawn
 from roskva.core.registrar import Registrar
 from roskva.core.session import Session
+from roskva.host.delivery import Delivery
 from roskva.model import Key
 from roskva.server.access.base import Authority, Verdict
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
@@ -92,8 +92,10 @@ class Guard:
         if key in verdict.denied:
             self._step(Withdrawn(conn, key))
         elif key not in verdict.undecided and self._is_current(session, notification):
-            assert isinstance(conn, Connection)
-            conn.send(ServerMessage(PROTOCOL, session.number, notifications=[notification]))
+            assert isinstance(conn, Delivery)
+            conn.connection.send(
+                ServerMessage(PROTOCOL, session.number, notifications=[notification])
+            )
 
     def _is_current(self, session: Session, notification: Notification) -> bool:
         """Otherwise there was a newer one to be asked for, or there will be a scan."""

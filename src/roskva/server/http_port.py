@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from roskva.channels.http_head import BoundedHttp, Entrance
+from roskva.channels.http_protocol import BoundedHttp, Entrance
 
 BACKLOG: Final = 4096
 _GOODBYE_S: Final = 2

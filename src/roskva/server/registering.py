@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from roskva.channels.base import Connection
 from roskva.core.effects import Received
 from roskva.core.registrar import Registrar
+from roskva.host.delivery import Delivery
 from roskva.model import NOBODY, Key
 from roskva.server.access.base import Authority, Verdict
 from roskva.wire.messages import ClientMessage
@@ -34,9 +34,9 @@ class Registering:
         self._core = core
         self._step = step
         self._run = run
-        self._waiting: dict[Connection, deque[ClientMessage]] = {}
+        self._waiting: dict[Delivery, deque[ClientMessage]] = {}
 
-    def received(self, conn: Connection, message: ClientMessage) -> None:
+    def received(self, conn: Delivery, message: ClientMessage) -> None:
         line = self._waiting.get(conn)
         if line is not None:
             line.append(message)
@@ -58,7 +58,7 @@ class Registering:
         self._run(self._decide(conn, line, verdict))
 
     async def _decide(
-        self, conn: Connection, line: deque[ClientMessage], verdict: Coroutine[Any, Any, Verdict]
+        self, conn: Delivery, line: deque[ClientMessage], verdict: Coroutine[Any, Any, Verdict]
     ) -> None:
         try:
             message = line[0]
@@ -72,13 +72,13 @@ class Registering:
             del self._waiting[conn]
 
     def _decided(
-        self, conn: Connection, line: deque[ClientMessage], message: ClientMessage, found: Verdict
+        self, conn: Delivery, line: deque[ClientMessage], message: ClientMessage, found: Verdict
     ) -> None:
         if line and line[0] is message:  # else it was given up meanwhile
             line.popleft()
             self._step(Received(conn, message, found.denied, found.undecided))
 
-    def _give_up(self, conn: Connection, line: deque[ClientMessage]) -> None:
+    def _give_up(self, conn: Delivery, line: deque[ClientMessage]) -> None:
         """In their order, and all of them: the client may try again."""
         while line:
             message = line.popleft()

@@ -158,12 +158,14 @@ class Shard:
             lambda effect: self._carry_out(effect, self._matching),
             self.matcher.next_deadline,
             broken,
+            committer.handover,
         )
         self._rowing = Stepper(
             self.rows,
             lambda effect: self._carry_out(effect, self._rowing),
             lambda: None,
             broken,
+            committer.handover,
         )
 
     @classmethod

@@ -4,6 +4,8 @@ An effect may lead to the next event before the step it belongs to is done: such
 until all effects of that step are carried out. A machine's deadline is one timer; it is moved
 forward when the machine asks for less time, and looked at again when it fires.
 
+What threads have handed over goes before every event from outside, also of another machine.
+
 A machine that raises is broken: nobody knows what it would do next. `broken` is told, and takes the
 process down; whatever it knew that mattered is on disk.
 """
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from roskva.core.effects import Effect, Event, Tick
+from roskva.handover import Handover
 
 _NEVER: Final = float("inf")
 _TICK: Final = Tick()
@@ -31,14 +34,13 @@ class Stepper:
         carry_out: Callable[[Effect], None],
         deadline: Callable[[], float | None],
         broken: Callable[[Exception], None],
-        before: Callable[[], None] = lambda: None,
+        handover: Handover | None = None,
     ) -> None:
-        """`before` is called ahead of an event from outside, and may step on its own."""
         self._machine = machine
         self._carry_out = carry_out
         self._deadline = deadline
         self._broken = broken
-        self._before = before
+        self._handover = handover or Handover()
         self._loop = asyncio.get_running_loop()
         self._events: deque[Event] = deque()
         self._stepping = False
@@ -54,9 +56,11 @@ class Stepper:
 
     def work(self, work: Callable[..., None], *arguments: object) -> None:
         """Of those who carry effects out, later: events that it leads to wait until it is done."""
+        handover = self._handover
+        handover.take()
         if self._stopped:
             return
-        self._before()
+        outermost, handover.busy = not handover.busy, True
         self._stepping = True
         try:
             work(*arguments)
@@ -67,6 +71,8 @@ class Stepper:
             self._broken(error)
         finally:
             self._stepping = False
+            if outermost:
+                handover.busy = False
 
     def stop(self) -> None:
         self._stopped = True

@@ -252,7 +252,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "packet id reused while in flight",
         (
-            "core.packets:PacketIds.take",
+            "host.packet_ids:PacketIds.take",
             "proposed if proposed not in self.in_flight else self._free_id()",
             "proposed",
         ),

@@ -30,9 +30,9 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
-from roskva.core.packets import PacketIds
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.errors import BadMessage
+from roskva.host.packet_ids import PacketIds
 from roskva.model import NO_VERSION
 from roskva.simulation.network import Connection, Link
 from roskva.simulation.node import Node

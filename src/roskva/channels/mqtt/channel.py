@@ -1,5 +1,9 @@
 """What the MQTT connections of a process share: limits, packet ids, the clock, wills, counters.
 
+What clients ack is gathered and handed to the core as one event: before anything else that a
+connection says, at the end of the loop's turn, and whenever it is much, so that whoever carries out
+what the core asks for gets a turn among thousands of acks.
+
 The clock is coarse. Connections note the turn in which they last heard something, and are visited
 when their patience may be over; nothing is set per packet. A process that was stopped for a while
 counts no turns, so its clients are not blamed for it.
@@ -11,13 +15,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from roskva.channels.addresses import Addresses
-from roskva.channels.base import Front
-from roskva.channels.mqtt.acks import Acks
-from roskva.channels.mqtt.connection import MqttConnection
-from roskva.channels.mqtt.delivery import Notices
-from roskva.channels.mqtt.limits import MqttLimits
-from roskva.channels.mqtt.publishing import Publishing
+from roskva.channels.base import Front, Later, Timer
+from roskva.channels.mqtt.connection import MOST_ACKS, MqttConnection
+from roskva.channels.mqtt.publishes import Publishes
+from roskva.channels.mqtt.terms import MqttLimits
+from roskva.channels.peers import Addresses
+from roskva.host.mqtt import Acks, PublishEncoder
+from roskva.wire.mqtt.codes import V3, V5
 
 _TURN_S: Final = 1.0
 _VISITS_AT_ONCE: Final = 500
@@ -26,27 +30,48 @@ _VISITS_AT_ONCE: Final = 500
 class MqttChannel:
     """A factory of connections: what `create_server` is given."""
 
-    def __init__(self, front: Front, addresses: Addresses, limits: MqttLimits) -> None:
+    def __init__(
+        self, front: Front, addresses: Addresses, limits: MqttLimits, later: Later
+    ) -> None:
         self.front = front
         self.addresses = addresses
-        self.acks = Acks(front)
         self.limits = limits
-        notices = Notices()
-        # A frame finds its copies by these. A bound method's hash is made of its parts each time.
-        self.encode_v3 = partial(notices.v3)
-        self.encode_v5 = partial(notices.v5)
+        self.acks = Acks()
+        self.encode_v3, self.encode_v5 = PublishEncoder(V3), PublishEncoder(V5)
+        self._later = later
+        self.taking_acks_soon = False
         self.turn = 0
         self.counters: Counter[str] = Counter()
         self._visits: dict[int, dict[MqttConnection, None]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self.publishing: set[Publishing] = set()
+        self._timer: Timer | None = None
+        self.publishing: set[Publishes] = set()
         """Those with something to answer."""
         self._closing: asyncio.Future[None] | None = None
         self._wills: dict[bytes, tuple[int, Callable[[], None]]] = {}
-        self.handed_over = front.handover.waiting
 
     def __call__(self) -> MqttConnection:
         return MqttConnection(self)
+
+    # Acks.
+
+    def acks_gathered(self) -> None:
+        """Some, perhaps."""
+        count = self.acks.count
+        if count >= MOST_ACKS:
+            self.take_acks()
+        elif count and not self.taking_acks_soon:
+            self.taking_acks_soon = True
+            self._later(0, self._end_turn)
+
+    def take_acks(self) -> None:
+        """Before the core hears of anything else from whoever may be among them."""
+        if self.acks.count:
+            for event in self.acks.take():
+                self.front.step(event)
+
+    def _end_turn(self) -> None:
+        self.taking_acks_soon = False
+        self.take_acks()
 
     # Time.
 
@@ -64,7 +89,7 @@ class MqttChannel:
 
     def _turn_in(self, seconds: float) -> int:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_TURN_S, self.next_turn)
+            self._timer = self._later(_TURN_S, self.next_turn)
         return self.turn + max(1, round(seconds / _TURN_S))
 
     def next_turn(self) -> None:
@@ -82,11 +107,11 @@ class MqttChannel:
             self.forget(conn)
             conn.visit()
         if turn in self._visits:
-            asyncio.get_running_loop().call_soon(self._visit, turn)
+            self._later(0, partial(self._visit, turn))
 
-    # Publishing.
+    # Publishes.
 
-    def all_answered(self, publishing: Publishing) -> None:
+    def all_answered(self, publishing: Publishes) -> None:
         self.publishing.discard(publishing)
         if not self.publishing and self._closing is not None and not self._closing.done():
             self._closing.set_result(None)
@@ -112,13 +137,8 @@ class MqttChannel:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.acks.close()
         self._wills.clear()
         self._visits.clear()
         if self.publishing:
             self._closing = asyncio.get_running_loop().create_future()
             await self._closing
-
-
-def mqtt_factory(front: Front, addresses: Addresses, limits: MqttLimits) -> MqttChannel:
-    return MqttChannel(front, addresses, limits)

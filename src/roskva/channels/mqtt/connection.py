@@ -9,49 +9,55 @@ too much that it asked for is unanswered.
 """
 
 import asyncio
-import os
 import socket
 from collections.abc import Coroutine, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from roskva.channels.mqtt import codes, encode, greeting, properties
-from roskva.channels.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
-from roskva.channels.mqtt.decode import (
-    Connect,
+from roskva.channels.mqtt.publishes import Publishes
+from roskva.channels.mqtt.requests import Requests
+from roskva.channels.mqtt.terms import (
+    FOR_PUBLISHES,
+    FOR_REQUESTS,
+    FOR_SESSION,
+    FOR_UNREAD,
+    NO_LIMIT,
+    Identified,
+    Terms,
+    connack_properties,
+    identify,
+    row_id,
+    terms_of,
+)
+from roskva.channels.peers import certificate_name
+from roskva.core.effects import Attached, Closed, Event
+from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
+from roskva.host.mqtt import MqttDelivery
+from roskva.model import MAX_SOURCE_BYTES, NOBODY, Principal
+from roskva.net.writer import Transport
+from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage, Sync
+from roskva.wire.mqtt import encode, fields
+from roskva.wire.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
+from roskva.wire.mqtt.decode import (
+    ConnectPacket,
     Decoder,
-    Disconnect,
+    DisconnectPacket,
     Packet,
     PingReq,
     PubAck,
-    Publish,
+    PublishPacket,
     PubRel,
     Subscribe,
     Unsubscribe,
     UnsupportedVersion,
     Will,
-    pubacks,
 )
-from roskva.channels.mqtt.delivery import Delivery
-from roskva.channels.mqtt.limits import FOR_PUBLISHES, FOR_REQUESTS, FOR_SESSION, FOR_UNREAD
-from roskva.channels.mqtt.publishing import Publishing
-from roskva.channels.mqtt.requests import Requests
-from roskva.channels.peers import certificate_name
-from roskva.channels.writing import NO_SOCKET
-from roskva.core.effects import Attached, Closed
-from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
-from roskva.model import MAX_SOURCE_BYTES, NOBODY, Principal
-from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage, Sync
 
 if TYPE_CHECKING:
     from roskva.channels.mqtt.channel import MqttChannel
 
 _SIGN_OF_LIFE_S: Final = 600.0
 """How often the core hears of a client that says nothing it would hear of."""
-
-_PUBACK: Final = codes.PUBACK << 4
-_SOME_ACKS: Final = 64
-"""Bytes: the acks of what may be in flight on the short way, and more."""
 
 CLOSING: Final = {
     None: Reason.KEEP_ALIVE_TIMEOUT,
@@ -63,45 +69,48 @@ CLOSING: Final = {
 }
 """By what the core said last."""
 
+MOST_ACKS: Final = 128
+"""Gathered before the core hears of them."""
 
-class Phase(Enum):
+
+class MqttPhase(Enum):
     GREETING = 0
     OPENING = 1
     OPEN = 2
     CLOSED = 3
 
 
-class MqttConnection(Delivery, asyncio.Protocol):
+class MqttConnection(asyncio.Protocol):
     __slots__ = (
         *("_address", "_connect", "_decoder", "_error", "_heard_in", "_held", "_number", "_phase"),
-        *("_publishing", "_quick", "_requests", "_row", "_session", "_taking", "_terms"),
-        *("_will", "limits", "mqtt", "principal", "version", "visited_in"),
+        *("_publishes", "_quick", "_requests", "_row", "_session", "_taking", "_terms", "_will"),
+        *("delivery", "front", "limits", "mqtt", "principal", "transport", "version"),
+        "visited_in",
     )
-    channel = "mqtt"
+    transport: Transport
 
     def __init__(self, mqtt: "MqttChannel") -> None:
-        super().__init__(mqtt.encode_v3, mqtt.acks)
         self.mqtt = mqtt
         self.front = mqtt.front
         self.limits = mqtt.limits
+        self.delivery = MqttDelivery(mqtt.encode_v3, mqtt.acks)
         self.principal = NOBODY
-        self.transport = cast(asyncio.Transport, None)
         self.version = V3
         self.visited_in = 0
         self._address: str | None = None
-        """That it is counted by."""
-        self._phase = Phase.GREETING
+        """By which its connections are counted."""
+        self._phase = MqttPhase.GREETING
         self._decoder = Decoder(self.limits.max_packet_bytes)
-        self._connect: Connect | None = None
+        self._connect: ConnectPacket | None = None
         """Until it is answered."""
-        self._terms: greeting.Terms | None = None
+        self._terms: Terms | None = None
         self._will: Will | None = None
         self._row = b""
         """The client's id in the core, once it is attached."""
         self._session = 0
         self._number = 0
         self._requests: Requests | None = None
-        self._publishing: Publishing | None = None
+        self._publishes: Publishes | None = None
         self._held = 0
         self._taking = False
         self._quick = False
@@ -113,88 +122,55 @@ class MqttConnection(Delivery, asyncio.Protocol):
     # The transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.over(transport)
+        self.transport = cast(Transport, transport)
+        self.delivery.connection = self
+        self.delivery.address = self.front.writer.enter(self.transport)
         self.mqtt.visit_later(self, self.limits.handshake_timeout_s)
-        self._address = self.mqtt.addresses.enter(transport)
+        self._address = self.mqtt.addresses.enter(self.transport)
         if self.mqtt.front.full or self._address is None:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         mqtt = self.mqtt
         self._heard_in = mqtt.turn
-        if not self._quick or self._older is None or not self._take_acks(data):
-            self._receive(data)
-        if mqtt.handed_over:  # before others are heard, of which more acks may arrive meanwhile
-            mqtt.front.handover.look()
-
-    def _receive(self, data: bytes) -> None:
-        if self._quick and data[0] == _PUBACK:
-            ids = pubacks(data)
-            if ids is not None:
-                for id in ids:
-                    self._puback(id)
-                return
-        self._decoder.feed(data)
-        self._take_packets()
-
-    def hear(self) -> bool:
-        if not self._quick or self.fd == NO_SOCKET:
-            return False
-        try:
-            data = os.read(self.fd, _SOME_ACKS)
-        except OSError:  # nothing there; or nobody, which the transport finds out too
-            return False
-        if not data:
-            return False
-        self._heard_in = self.mqtt.turn
-        if self._take_acks(data):
-            return True
-        self._quick = False
-        self._decoder.feed(data)
-        self.acks.one_by_one(self)
-        asyncio.get_running_loop().call_soon(self._take_packets)
-        return False
-
-    def hear_out(self) -> None:
-        if not self.hear():
+        if self._quick and (count := self.delivery.acked(data)):
+            if count >= MOST_ACKS or not mqtt.taking_acks_soon:
+                mqtt.acks_gathered()
+        else:
+            self._decoder.feed(data)
             self._take_packets()
 
-    def _puback(self, id: int) -> None:
-        sent = self._acked(id)
-        if sent is not None:
-            self.acks.of(sent).append(self)
-        if self._full:
-            self.acks.may_have_room(self)
+    def pause_writing(self) -> None:
+        self._hand_over(self.delivery.pause())
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._hand_over(self.delivery.resume())
         self.release(FOR_UNREAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.left()
-        self.acks.one_by_one(self)
-        self._take_packets()  # if something was read before the transport found the end
+        self.front.writer.leave(self.delivery.address)
         self._end()
         self.mqtt.forget(self)
         self.mqtt.addresses.leave(self._address)
         if self._row:
-            self.front.step(Closed(self))
+            self._hand_over(Closed(self.delivery))
             self._leave_will()
+        self.delivery.connection = None
 
     def visit(self) -> None:
         """From time to time: is the client still there?"""
         match self._phase:
-            case Phase.CLOSED:
+            case MqttPhase.CLOSED:
                 self.transport.abort()
-            case Phase.GREETING:
+            case MqttPhase.GREETING:
                 self.hang_up(Reason.KEEP_ALIVE_TIMEOUT)
-            case Phase.OPENING:  # the core has its own patience with shards
+            case MqttPhase.OPENING:  # the core has its own patience with shards
                 self.mqtt.visit_later(self, self.limits.handshake_timeout_s)
-            case Phase.OPEN:
+            case MqttPhase.OPEN:
                 self._check_presence()
 
     def _check_presence(self) -> None:
-        patience = self._terms.patience_s if self._terms is not None else greeting.NO_LIMIT
+        patience = self._terms.patience_s if self._terms is not None else NO_LIMIT
         silent = self.mqtt.turn - self._heard_in
         if silent > patience and not self._held & FOR_PUBLISHES:
             self.mqtt.counters["keep_alive_timeouts"] += 1
@@ -208,26 +184,27 @@ class MqttConnection(Delivery, asyncio.Protocol):
     def send(self, message: ServerMessage) -> None:
         if message.error is not None:
             self._error = message.error.code
-        if self._phase is Phase.OPENING and message.session is not None:
+        if self._phase is MqttPhase.OPENING and message.session is not None:
             self._open(message)
         requests = self._requests
-        if self._phase is not Phase.OPEN:
+        if self._phase is not MqttPhase.OPEN:
             return
         if message.statuses and requests is not None:
             for status in message.statuses:
                 requests.settle(status)
             self._answer_requests(requests)
         if message.notifications:
-            self._tell(self._encode(message))
+            packets, left_out = self.delivery.tell(message)
+            if packets:
+                self.transport.write(packets)
+            self.mqtt.acks_gathered()
+            self._hand_over(left_out)
         for status in message.statuses:
-            self._settled(status.object, status.registered)
+            self.delivery.settled(status.object, status.registered)
 
     def close(self) -> None:
-        # It may have said goodbye. And what is unread at the end is answered by a reset, in which
-        # our last words are lost.
-        self.hear_out()
         reason = CLOSING.get(self._error, Reason.UNSPECIFIED)
-        if reason is Reason.SERVER_UNAVAILABLE and self._phase is Phase.OPEN:
+        if reason is Reason.SERVER_UNAVAILABLE and self._phase is MqttPhase.OPEN:
             reason, self._will = Reason.SERVER_SHUTTING_DOWN, None
         if reason is Reason.SESSION_TAKEN_OVER and self._will is not None and self._will.delay:
             self._will = None  # the client is back in time
@@ -240,7 +217,7 @@ class MqttConnection(Delivery, asyncio.Protocol):
             return  # the loop below goes on
         self._taking, self._quick, decoder = True, False, self._decoder
         try:
-            while not self._held and self._phase is not Phase.CLOSED:
+            while not self._held and self._phase is not MqttPhase.CLOSED:
                 packet = decoder.next()
                 if packet is None:
                     break
@@ -249,32 +226,33 @@ class MqttConnection(Delivery, asyncio.Protocol):
             self._refuse(bad)
         finally:
             self._taking = False
-            if self._publishing is not None:
-                self._publishing.pass_on()
-        self._quick = self._phase is Phase.OPEN and not self._held and decoder.idle()
+            if self._publishes is not None:
+                self._publishes.pass_on()
+        self._quick = self._phase is MqttPhase.OPEN and not self._held and decoder.idle()
 
     def _take(self, packet: Packet) -> None:
-        if self._phase is Phase.GREETING:
-            if not isinstance(packet, Connect):
+        if self._phase is MqttPhase.GREETING:
+            if not isinstance(packet, ConnectPacket):
                 raise BadPacket(Reason.PROTOCOL_ERROR, "the first packet is not a CONNECT")
             self._greet(packet)
             return
-        assert self._phase is Phase.OPEN, "nothing is taken while the session is being opened"
+        assert self._phase is MqttPhase.OPEN, "nothing is taken while the session is being opened"
         match packet:
             case PubAck(id=id):
-                self._puback(id)
-            case Publish():
-                self._publishes().receive(packet)
+                self.delivery.acked_id(id)
+                self.mqtt.acks_gathered()
+            case PublishPacket():
+                self._publisher().receive(packet)
             case PubRel():
-                self._publishes().release(packet)
+                self._publisher().release(packet)
             case Subscribe() | Unsubscribe():
                 self._request(packet)
             case PingReq():
                 self.answer(encode.PINGRESP)
                 self.say()
-            case Disconnect():
+            case DisconnectPacket():
                 self._goodbye(packet)
-            case Connect():
+            case ConnectPacket():
                 raise BadPacket(Reason.PROTOCOL_ERROR, "a second CONNECT")
 
     def _refuse(self, bad: BadPacket) -> None:
@@ -289,9 +267,9 @@ class MqttConnection(Delivery, asyncio.Protocol):
         if requests is None:
             requests = self._requests = Requests(self.version, self.limits.max_filters)
         if isinstance(packet, Subscribe):
-            operations = requests.subscribe(packet, self._number + 1, self)
+            operations = requests.subscribe(packet, self._number + 1, self.delivery)
         else:
-            operations = requests.unsubscribe(packet, self._number + 1, self)
+            operations = requests.unsubscribe(packet, self._number + 1, self.delivery)
         if len(requests) >= self.limits.max_requests:
             self.hold(FOR_REQUESTS)
         if operations:
@@ -305,14 +283,13 @@ class MqttConnection(Delivery, asyncio.Protocol):
         if len(requests) < self.limits.max_requests:
             self.release(FOR_REQUESTS)
 
-    def _publishes(self) -> Publishing:
-        if self._publishing is None:
-            self._publishing, self._acks_may_wait = Publishing(self), False
-            self.acks.one_by_one(self)
-        return self._publishing
+    def _publisher(self) -> Publishes:
+        if self._publishes is None:
+            self._publishes = Publishes(self)
+        return self._publishes
 
-    def _goodbye(self, packet: Disconnect) -> None:
-        expiry = packet.properties.get(properties.SESSION_EXPIRY)
+    def _goodbye(self, packet: DisconnectPacket) -> None:
+        expiry = packet.properties.get(fields.SESSION_EXPIRY)
         kept = self._terms is not None and self._terms.keep
         if expiry and not kept:
             raise BadPacket(Reason.PROTOCOL_ERROR, "a session that was not to be kept")
@@ -324,10 +301,10 @@ class MqttConnection(Delivery, asyncio.Protocol):
 
     # The beginning and the end.
 
-    def _greet(self, connect: Connect) -> None:
+    def _greet(self, connect: ConnectPacket) -> None:
         self.version = connect.version
-        self._phase = Phase.OPENING
-        found = greeting.identify(connect, self.front, certificate_name(self.transport))
+        self._phase = MqttPhase.OPENING
+        found = identify(connect, self.front, certificate_name(self.transport))
         if isinstance(found, Reason | Principal):
             self._greeted(connect, found)
         else:
@@ -335,33 +312,33 @@ class MqttConnection(Delivery, asyncio.Protocol):
             self.front.run(self._greet_later(connect, found))
 
     async def _greet_later(
-        self, connect: Connect, found: Coroutine[Any, Any, greeting.Identified]
+        self, connect: ConnectPacket, found: Coroutine[Any, Any, Identified]
     ) -> None:
         identified = await found
-        if self._phase is Phase.OPENING:  # else it has gone meanwhile
+        if self._phase is MqttPhase.OPENING:  # else it has gone meanwhile
             self._greeted(connect, identified)
 
-    def _greeted(self, connect: Connect, found: greeting.Identified) -> None:
+    def _greeted(self, connect: ConnectPacket, found: Identified) -> None:
         if isinstance(found, Reason):
             self.mqtt.counters["refused"] += 1
             self.hang_up(found)
             return
-        terms = greeting.terms_of(connect, self.limits)
+        terms = terms_of(connect, self.limits)
         self.principal, self._terms, self._connect = found, terms, connect
         self._will = connect.will
         if self.version == V5:
-            self._encode = self.mqtt.encode_v5
-        if (
-            terms.patience_s == greeting.NO_LIMIT
-        ):  # then the network has to notice that nobody is there
+            self.delivery.encode = self.mqtt.encode_v5
+        if terms.patience_s == NO_LIMIT:  # then the network has to notice that nobody is there
             peer = self.transport.get_extra_info("socket")
             if peer is not None:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._row = greeting.row_id(found, terms.client)
+        self._row = row_id(found, terms.client)
         self.mqtt.client_is_back(self._row, terms.resume)
         self.hold(FOR_SESSION)
         application = terms.client if len(terms.client.encode()) <= MAX_SOURCE_BYTES else ""
-        self.front.step(Attached(self, self._row, application, terms.resume, terms.keep, found))
+        self._hand_over(
+            Attached(self.delivery, self._row, application, terms.resume, terms.keep, found)
+        )
 
     def _open(self, message: ServerMessage) -> None:
         """The session is granted; `message` is the first that names it."""
@@ -369,27 +346,27 @@ class MqttConnection(Delivery, asyncio.Protocol):
         assert connect is not None and terms is not None and session is not None  # noqa: PT018
         self._session = session
         resumed = message.digest is not None and message.digest.count > 0
-        self._begin(terms.receive_maximum, terms.max_packet, resumed)
-        self._phase, self._connect = Phase.OPEN, None
-        said = greeting.connack_properties(connect, terms, self.limits)
+        self.delivery.begin(terms.receive_maximum, terms.max_packet, resumed)
+        self._phase, self._connect = MqttPhase.OPEN, None
+        said = connack_properties(connect, terms, self.limits)
         self.answer(encode.connack(self.version, Reason.SUCCESS, resumed, said))
         self.mqtt.visit_later(self, min(terms.patience_s + 1, _SIGN_OF_LIFE_S))
         self.release(FOR_SESSION)
 
     def hang_up(self, reason: Reason, text: str = "") -> None:
         """Say why, as far as the client's version has words for it."""
-        if self._phase is Phase.CLOSED:
+        if self._phase is MqttPhase.CLOSED:
             return
-        if self._phase is Phase.OPENING and (self.version == V5 or reason in V3_CONNACK):
+        if self._phase is MqttPhase.OPENING and (self.version == V5 or reason in V3_CONNACK):
             self.transport.write(encode.connack(self.version, reason))
-        elif self._phase is Phase.OPEN and self.version == V5:
+        elif self._phase is MqttPhase.OPEN and self.version == V5:
             self.answer(encode.disconnect(reason, self.explain(text)))
         self._end()
 
     def _end(self) -> None:
-        if self._phase is not Phase.CLOSED:
-            self._phase, self._quick = Phase.CLOSED, False
-            self._stop()
+        if self._phase is not MqttPhase.CLOSED:
+            self._phase, self._quick = MqttPhase.CLOSED, False
+            self.delivery.end()
             self.transport.close()
             self.mqtt.visit_later(self, self.limits.closing_timeout_s)
 
@@ -397,11 +374,11 @@ class MqttConnection(Delivery, asyncio.Protocol):
         will, self._will = self._will, None
         if will is None or self._terms is None:
             return
-        publishing = self._publishes()
+        publishes = self._publisher()
         if will.delay and self._terms.keep:
-            self.mqtt.will_later(self._row, will.delay, lambda: publishing.will(will))
+            self.mqtt.will_later(self._row, will.delay, lambda: publishes.will(will))
         else:
-            publishing.will(will)
+            publishes.will(will)
 
     # To the core.
 
@@ -410,13 +387,20 @@ class MqttConnection(Delivery, asyncio.Protocol):
         message = ClientMessage(
             PROTOCOL, self._session, self._number, None, list(operations), [], list(syncs)
         )
-        self.front.received(self, self.principal, message)
+        self.mqtt.take_acks()
+        self.front.received(self.delivery, self.principal, message)
+
+    def _hand_over(self, event: Event | None) -> None:
+        """Behind what clients have acked before it."""
+        if event is not None:
+            self.mqtt.take_acks()
+            self.front.step(event)
 
     # To the client.
 
     def answer(self, *packets: bytes) -> None:
         """Not notifications, and small; but a client that does not read may ask for many."""
-        if self._phase is not Phase.OPEN:
+        if self._phase is not MqttPhase.OPEN:
             return
         if self._terms is not None and max(map(len, packets)) > self._terms.max_packet:
             self._end()

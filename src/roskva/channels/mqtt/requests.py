@@ -7,13 +7,13 @@ core settles every packet up to its number that named the object.
 from collections.abc import Iterator
 from typing import Final
 
-from roskva.channels.mqtt import encode
-from roskva.channels.mqtt.codes import V3, V3_REFUSED_SUBSCRIPTION, Reason
-from roskva.channels.mqtt.decode import Filter, Subscribe, Unsubscribe
-from roskva.channels.mqtt.delivery import Delivery
 from roskva.errors import LimitExceeded, Unauthorised
+from roskva.host.mqtt import MqttDelivery
 from roskva.model import Key, is_key
 from roskva.wire.messages import Operation, Status
+from roskva.wire.mqtt import encode
+from roskva.wire.mqtt.codes import V3, V3_REFUSED_SUBSCRIPTION, Reason
+from roskva.wire.mqtt.decode import Filter, Subscribe, Unsubscribe
 
 _SEND_CURRENT: Final = 0
 _DO_NOT_SEND: Final = 2
@@ -47,7 +47,7 @@ class Requests:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def subscribe(self, packet: Subscribe, number: int, to: Delivery) -> list[Operation]:
+    def subscribe(self, packet: Subscribe, number: int, to: MqttDelivery) -> list[Operation]:
         request = Request(packet.id, number, subscribes=True)
         operations: list[Operation] = []
         again: set[Key] = set()
@@ -67,7 +67,7 @@ class Requests:
         self._pending.append(request)
         return operations
 
-    def unsubscribe(self, packet: Unsubscribe, number: int, to: Delivery) -> list[Operation]:
+    def unsubscribe(self, packet: Unsubscribe, number: int, to: MqttDelivery) -> list[Operation]:
         request = Request(packet.id, number, subscribes=False)
         operations: list[Operation] = []
         for i, key in enumerate(packet.topics):

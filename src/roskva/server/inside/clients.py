@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from roskva.channels.mqtt.greeting import row_id
+from roskva.channels.mqtt.terms import row_id
 from roskva.core.freshness import Due, due
 from roskva.model import NOBODY, Key
 from roskva.server.inside.asking import Processes

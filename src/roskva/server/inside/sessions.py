@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roskva.channels.base import Connection
 from roskva.core.freshness import Acked, Due, due
 from roskva.core.registrar import Registrar
 from roskva.core.session import Phase, Session, Watched
+from roskva.host.delivery import Delivery
 from roskva.model import NO_VERSION, Key, is_probe
 from roskva.server.inside.facts import Compared, FrontObject, PendingSession, SessionFacts
 from roskva.wire.admin import Freshness
@@ -159,7 +159,7 @@ def _silent_s(core: Registrar, session: Session) -> float:
 
 
 def _channel(session: Session) -> str:
-    return session.conn.channel if isinstance(session.conn, Connection) else ""
+    return session.conn.channel if isinstance(session.conn, Delivery) else ""
 
 
 async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:

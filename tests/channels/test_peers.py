@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from roskva.channels.addresses import UNCOUNTED, Addresses
-from roskva.channels.peers import Peers
+from roskva.channels.peers import UNCOUNTED, Addresses, Peers
 
 
 class From(asyncio.Transport):

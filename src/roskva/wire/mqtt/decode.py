@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from roskva.channels.mqtt import fields, properties
-from roskva.channels.mqtt.codes import (
+from roskva.wire.mqtt import fields
+from roskva.wire.mqtt.codes import (
     CONNECT,
     DISCONNECT,
     PINGREQ,
@@ -24,8 +24,7 @@ from roskva.channels.mqtt.codes import (
     BadPacket,
     Reason,
 )
-from roskva.channels.mqtt.fields import Reader
-from roskva.channels.mqtt.properties import NONE, Properties
+from roskva.wire.mqtt.fields import NONE, Properties, Reader
 
 _FLAGS: Final = {
     CONNECT: 0,
@@ -51,10 +50,10 @@ class Will(msgspec.Struct, frozen=True):
     @property
     def delay(self) -> int:
         """In seconds, before it is published."""
-        return properties.number(self.properties, properties.WILL_DELAY, 0)
+        return fields.number(self.properties, fields.WILL_DELAY, 0)
 
 
-class Connect(msgspec.Struct, frozen=True):
+class ConnectPacket(msgspec.Struct, frozen=True):
     version: int
     client: str
     clean: bool
@@ -65,7 +64,7 @@ class Connect(msgspec.Struct, frozen=True):
     properties: Properties = NONE
 
 
-class Publish(msgspec.Struct, frozen=True):
+class PublishPacket(msgspec.Struct, frozen=True):
     topic: str
     payload: bytes
     qos: int = 0
@@ -108,12 +107,21 @@ class PingReq(msgspec.Struct, frozen=True):
     pass
 
 
-class Disconnect(msgspec.Struct, frozen=True):
+class DisconnectPacket(msgspec.Struct, frozen=True):
     reason: int = Reason.SUCCESS
     properties: Properties = NONE
 
 
-Packet = Connect | Publish | PubAck | PubRel | Subscribe | Unsubscribe | PingReq | Disconnect
+Packet = (
+    ConnectPacket
+    | PublishPacket
+    | PubAck
+    | PubRel
+    | Subscribe
+    | Unsubscribe
+    | PingReq
+    | DisconnectPacket
+)
 
 
 class UnsupportedVersion(BadPacket):
@@ -217,9 +225,9 @@ class Decoder:
         return packet
 
     def _properties(self, packet: int, reader: Reader) -> Properties:
-        return properties.read(reader, packet) if self.version == V5 else NONE
+        return fields.read_properties(reader, packet) if self.version == V5 else NONE
 
-    def _connect(self, reader: Reader) -> Connect:
+    def _connect(self, reader: Reader) -> ConnectPacket:
         if reader.string() != "MQTT":
             raise UnsupportedVersion(0)
         level = reader.u8()
@@ -234,49 +242,47 @@ class Decoder:
             raise BadPacket(Reason.MALFORMED, "a password without a user name")
         keep_alive = reader.u16()
         found = self._properties(CONNECT, reader)
-        if properties.AUTHENTICATION_DATA in found and (
-            properties.AUTHENTICATION_METHOD not in found
-        ):
+        if fields.AUTHENTICATION_DATA in found and (fields.AUTHENTICATION_METHOD not in found):
             raise BadPacket(Reason.PROTOCOL_ERROR, "authentication data without a method")
         client = reader.string()
         will = self._will(reader, will_qos, bool(flags & 0x20)) if will_flag else None
         user = reader.string() if flags & 0x80 else None
         password = reader.binary() if flags & 0x40 else None
         clean = bool(flags & 0x02)
-        return Connect(level, client, clean, keep_alive, will, user, password, found)
+        return ConnectPacket(level, client, clean, keep_alive, will, user, password, found)
 
     def _will(self, reader: Reader, qos: int, retain: bool) -> Will:
-        found = self._properties(properties.WILL, reader)
+        found = self._properties(fields.WILL, reader)
         topic = _topic_name(reader)
         if not topic:
             raise BadPacket(Reason.TOPIC_NAME_INVALID, "a will without a topic")
         return Will(topic, reader.binary(), qos, retain, found)
 
-    def _publish(self, flags: int, reader: Reader) -> Publish:
+    def _publish(self, flags: int, reader: Reader) -> PublishPacket:
         qos, dup = flags >> 1 & 3, bool(flags & 0x08)
         if qos == 3 or (dup and not qos):
             raise BadPacket(Reason.MALFORMED, f"publish flags {flags}")
         topic = _topic_name(reader)
         id = reader.packet_id() if qos else 0
         found = self._properties(PUBLISH, reader)
-        if properties.TOPIC_ALIAS in found:
+        if fields.TOPIC_ALIAS in found:
             raise BadPacket(Reason.TOPIC_ALIAS_INVALID, "topic aliases are not used here")
         if not topic:
             raise BadPacket(Reason.PROTOCOL_ERROR, "a publish without a topic")
-        return Publish(topic, reader.rest(), qos, id, bool(flags & 1), dup, found)
+        return PublishPacket(topic, reader.rest(), qos, id, bool(flags & 1), dup, found)
 
     def _acknowledged(self, packet: int, reader: Reader) -> tuple[int, int]:
         id, reason = reader.packet_id(), int(Reason.SUCCESS)
         if self.version == V5 and reader.left():
             reason = reader.u8()
             if reader.left():
-                properties.read(reader, packet)
+                fields.read_properties(reader, packet)
         return id, reason
 
     def _subscribe(self, reader: Reader) -> Subscribe:
         id = reader.packet_id()
         found = self._properties(SUBSCRIBE, reader)
-        if properties.SUBSCRIPTION_ID in found:
+        if fields.SUBSCRIPTION_ID in found:
             raise BadPacket(
                 Reason.SUBSCRIPTION_IDS_NOT_SUPPORTED, "subscription ids are not used here"
             )
@@ -306,12 +312,12 @@ class Decoder:
             raise BadPacket(Reason.PROTOCOL_ERROR, "an unsubscribe without filters")
         return Unsubscribe(id, topics)
 
-    def _disconnect(self, reader: Reader) -> Disconnect:
+    def _disconnect(self, reader: Reader) -> DisconnectPacket:
         if self.version == V3 or not reader.left():
-            return Disconnect()
+            return DisconnectPacket()
         reason = reader.u8()
-        found = properties.read(reader, DISCONNECT) if reader.left() else NONE
-        return Disconnect(reason, found)
+        found = fields.read_properties(reader, DISCONNECT) if reader.left() else NONE
+        return DisconnectPacket(reason, found)
 
 
 def pubacks(data: bytes) -> list[int] | None:
@@ -322,7 +328,7 @@ def pubacks(data: bytes) -> list[int] | None:
     return [high << 8 | low for high, low in zip(data[2::4], data[3::4], strict=True)]
 
 
-def _plain_publish(body: bytes) -> Publish | None:
+def _plain_publish(body: bytes) -> PublishPacket | None:
     """Of QoS 1 and without properties, if nothing is wrong with it: the second busiest."""
     if len(body) < _SHORTEST_PUBLISH:
         return None
@@ -331,7 +337,7 @@ def _plain_publish(body: bytes) -> Publish | None:
     topic = _known_topic(body[2:end])
     if not topic or not id or end + 2 > len(body):
         return None
-    return Publish(topic, body[end + 2 :], 1, id)
+    return PublishPacket(topic, body[end + 2 :], 1, id)
 
 
 @lru_cache(maxsize=4096)

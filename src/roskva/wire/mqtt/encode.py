@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roskva.channels.mqtt import properties
-from roskva.channels.mqtt.codes import (
+from roskva.wire.mqtt import fields
+from roskva.wire.mqtt.codes import (
     CONNACK,
     DISCONNECT,
     PUBACK,
@@ -17,8 +17,7 @@ from roskva.channels.mqtt.codes import (
     V5,
     Reason,
 )
-from roskva.channels.mqtt.fields import u16, varint
-from roskva.channels.mqtt.properties import NONE, REASON_STRING, Properties
+from roskva.wire.mqtt.fields import NONE, REASON_STRING, Properties, u16, varint
 
 PINGRESP: Final = b"\xd0\x00"
 
@@ -31,7 +30,7 @@ def connack(
     version: int, reason: Reason, session_present: bool = False, found: Properties = NONE
 ) -> bytes:
     if version == V5:
-        return _packet(CONNACK, bytes([session_present, reason]) + properties.write(found))
+        return _packet(CONNACK, bytes([session_present, reason]) + fields.write_properties(found))
     return _packet(CONNACK, bytes([session_present, V3_CONNACK[reason]]))
 
 
@@ -63,13 +62,13 @@ def unsuback(version: int, id: int, codes: Sequence[int]) -> bytes:
 
 def disconnect(reason: Reason, text: str = "") -> bytes:
     """Of 5; on 3.1.1 a server can only hang up."""
-    return _packet(DISCONNECT, bytes([reason]) + properties.write(_said(text)))
+    return _packet(DISCONNECT, bytes([reason]) + fields.write_properties(_said(text)))
 
 
 def _answer(kind: int, version: int, id: int, reason: Reason, text: str) -> bytes:
     if version != V5 or (reason == Reason.SUCCESS and not text):
         return (kind << 28 | 2 << 16 | id).to_bytes(4)
-    return _packet(kind, u16(id) + bytes([reason]) + properties.write(_said(text)))
+    return _packet(kind, u16(id) + bytes([reason]) + fields.write_properties(_said(text)))
 
 
 def _said(text: str) -> Properties:

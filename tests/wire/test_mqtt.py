@@ -10,25 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.channels import mqtt_side as side
 
-from roskva.channels.mqtt import encode
-from roskva.channels.mqtt import properties as p
-from roskva.channels.mqtt.codes import V3, V5, BadPacket, Reason
-from roskva.channels.mqtt.decode import (
-    Connect,
+from roskva.wire.mqtt import encode
+from roskva.wire.mqtt import fields as p
+from roskva.wire.mqtt.codes import V3, V5, BadPacket, Reason
+from roskva.wire.mqtt.decode import (
+    ConnectPacket,
     Decoder,
-    Disconnect,
+    DisconnectPacket,
     Filter,
     Packet,
     PingReq,
     PubAck,
-    Publish,
+    PublishPacket,
     PubRel,
     Subscribe,
     Unsubscribe,
     UnsupportedVersion,
     Will,
 )
-from roskva.channels.mqtt.fields import string, u16
+from roskva.wire.mqtt.fields import string, u16
 
 MAX = 64 * 1024
 
@@ -53,25 +53,25 @@ def refusal(data: bytes, version: int = V3, max_packet_bytes: int = MAX) -> Reas
 
 WILL_5 = Will("app/w", b"9", 1, True, {p.WILL_DELAY: 5})
 GOLDEN: list[tuple[int, str, Packet]] = [
-    (V3, "10 0e 0004 4d515454 04 02 003c 0002 6964", Connect(V3, "id", True, 60)),
+    (V3, "10 0e 0004 4d515454 04 02 003c 0002 6964", ConnectPacket(V3, "id", True, 60)),
     (
         V3,
         "10 1d 0004 4d515454 04 ec 0000 0001 61 0005 6170702f77 0001 39 0001 75 0001 70",
-        Connect(V3, "a", False, 0, Will("app/w", b"9", 1, True), "u", b"p"),
+        ConnectPacket(V3, "a", False, 0, Will("app/w", b"9", 1, True), "u", b"p"),
     ),
     (
         V5,
         "10 23 0004 4d515454 05 2e 003c 05 11 00000e10 0001 61 05 18 00000005"
         "0005 6170702f77 0001 39",
-        Connect(V5, "a", True, 60, WILL_5, properties={p.SESSION_EXPIRY: 3600}),
+        ConnectPacket(V5, "a", True, 60, WILL_5, properties={p.SESSION_EXPIRY: 3600}),
     ),
-    (V3, "30 09 0005 6170702f78 3431", Publish("app/x", b"41")),
-    (V3, "3b 0b 0005 6170702f78 0102 3431", Publish("app/x", b"41", 1, 258, True, True)),
-    (V5, "34 0a 0005 6170702f78 0001 00", Publish("app/x", b"", 2, 1)),
+    (V3, "30 09 0005 6170702f78 3431", PublishPacket("app/x", b"41")),
+    (V3, "3b 0b 0005 6170702f78 0102 3431", PublishPacket("app/x", b"41", 1, 258, True, True)),
+    (V5, "34 0a 0005 6170702f78 0001 00", PublishPacket("app/x", b"", 2, 1)),
     (
         V5,
         "30 11 0005 6170702f78 07 26 0001 61 0001 62 37 38",
-        Publish("app/x", b"78", properties={p.USER_PROPERTY: [("a", "b")]}),
+        PublishPacket("app/x", b"78", properties={p.USER_PROPERTY: [("a", "b")]}),
     ),
     (V3, "40 02 1234", PubAck(0x1234)),
     (V5, "40 04 0007 10 00", PubAck(7, 0x10)),
@@ -85,8 +85,8 @@ GOLDEN: list[tuple[int, str, Packet]] = [
     (V3, "a2 09 0002 0005 6170702f78", Unsubscribe(2, ["app/x"])),
     (V5, "a2 0a 0002 00 0005 6170702f78", Unsubscribe(2, ["app/x"])),
     (V3, "c0 00", PingReq()),
-    (V3, "e0 00", Disconnect()),
-    (V5, "e0 07 04 05 11 00000000", Disconnect(4, {p.SESSION_EXPIRY: 0})),
+    (V3, "e0 00", DisconnectPacket()),
+    (V5, "e0 07 04 05 11 00000000", DisconnectPacket(4, {p.SESSION_EXPIRY: 0})),
 ]
 
 
@@ -152,7 +152,9 @@ def test_any_connect_is_read_as_it_was_meant(
 ) -> None:
     data = side.connect(version, client, clean, keep_alive, will, user, password)
     meant = Will(*will) if will is not None else None
-    assert decode(data) == [Connect(version, client, clean, keep_alive, meant, user, password)]
+    assert decode(data) == [
+        ConnectPacket(version, client, clean, keep_alive, meant, user, password)
+    ]
 
 
 @given(VERSIONS, TOPIC, st.binary(max_size=200), st.integers(0, 2), IDS)
@@ -160,7 +162,7 @@ def test_any_publish_is_read_as_it_was_meant(
     version: int, topic: str, payload: bytes, qos: int, id: int
 ) -> None:
     data = side.publish(version, topic, payload, qos, id)
-    assert decode(data, version) == [Publish(topic, payload, qos, id if qos else 0)]
+    assert decode(data, version) == [PublishPacket(topic, payload, qos, id if qos else 0)]
 
 
 @given(VERSIONS, IDS, st.lists(st.tuples(TEXT.filter(bool), st.integers(0, 2)), min_size=1))
@@ -189,7 +191,7 @@ SAID = st.fixed_dictionaries(
 @given(SAID)
 def test_properties_are_read_as_they_were_written(said: p.Properties) -> None:
     (packet,) = decode(side.connect(V5, said=said))
-    assert isinstance(packet, Connect)
+    assert isinstance(packet, ConnectPacket)
     assert packet.properties == said
 
 
@@ -308,12 +310,12 @@ def test_other_protocols_are_told_apart(name: str, level: int) -> None:
     assert caught.value.level == (level if name == "MQTT" else 0)
 
 
-def _outcome(data: bytes) -> Publish | Reason:
+def _outcome(data: bytes) -> PublishPacket | Reason:
     try:
         (packet,) = decode(data)
     except BadPacket as bad:
         return bad.reason
-    assert isinstance(packet, Publish)
+    assert isinstance(packet, PublishPacket)
     return msgspec.structs.replace(packet, dup=False)
 
 
@@ -330,7 +332,7 @@ def test_a_packet_that_comes_byte_by_byte_costs_no_more_than_its_bytes() -> None
     for byte in side.publish(V3, "app/x", bytes(1 << 19)):
         decoder.feed(bytes((byte,)))
         packet = decoder.next()
-    assert isinstance(packet, Publish)
+    assert isinstance(packet, PublishPacket)
     assert len(packet.payload) == 1 << 19
     assert decoder.idle()
     assert time.process_time() - began < 10

@@ -5,13 +5,17 @@ whatever it takes: clients that never come to the end of it would fill our memor
 connections we may have. The body has a limit of its own.
 """
 
-from typing import Any, Final
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from roskva.channels.addresses import RETRY_AFTER_S, UNCOUNTED, Addresses
 from roskva.channels.deadlines import Deadlines
-from roskva.channels.peers import Peers
+from roskva.channels.peers import RETRY_AFTER_S, UNCOUNTED, Addresses, Peers
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Receive, Scope, Send
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_HEADERS: Final = 100
@@ -140,3 +144,22 @@ class BoundedHttp(HttpToolsProtocol):
         self._body_is_done()
         self._entrance.addresses.leave(self._address)
         self._address = UNCOUNTED
+
+
+class LateApp:
+    """An app of HTTP that is made when it is first asked for.
+
+    The framework takes a third of a second to load, and a registrar that comes back has clients to
+    serve who need none of it. Whoever asks first waits, and nobody else: it is made beside the
+    loop.
+    """
+
+    def __init__(self, make: "Callable[[], ASGIApp]") -> None:
+        self._make = make
+        self._made: asyncio.Future[ASGIApp] | None = None
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if self._made is None:
+            self._made = asyncio.get_running_loop().run_in_executor(None, self._make)
+        app = await asyncio.shield(self._made)
+        await app(scope, receive, send)

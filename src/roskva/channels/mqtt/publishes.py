@@ -9,75 +9,25 @@ it is released. Across connections it is QoS 1.
 """
 
 import logging
-import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from roskva.channels.base import Front
-from roskva.channels.mqtt import encode
-from roskva.channels.mqtt.codes import V5, BadPacket, Reason
-from roskva.channels.mqtt.decode import Publish, PubRel, Will
-from roskva.channels.mqtt.limits import FOR_PUBLISHES
-from roskva.errors import (
-    BadInput,
-    BadName,
-    LimitExceeded,
-    Overloaded,
-    RoskvaError,
-    TooLarge,
-    Unauthorised,
-    Unavailable,
-)
-from roskva.model import MAX_VERSION, NO_VERSION, Update, parse_key
+from roskva.channels.mqtt.terms import FOR_PUBLISHES, reason_of, update_of
+from roskva.errors import RoskvaError, Unavailable
+from roskva.model import Update
+from roskva.wire.mqtt import encode
+from roskva.wire.mqtt.codes import V5, BadPacket, Reason
+from roskva.wire.mqtt.decode import PublishPacket, PubRel, Will
 
 if TYPE_CHECKING:
     from roskva.channels.mqtt.connection import MqttConnection
 
-_MAX_DIGITS: Final = 19
-
 log = logging.getLogger(__name__)
 
 
-class BadPayload(BadInput):
-    """Not a version, where the app chooses its versions itself."""
-
-
-_REASONS: Final[tuple[tuple[type[RoskvaError], Reason], ...]] = (
-    (BadPayload, Reason.PAYLOAD_FORMAT_INVALID),
-    (BadName, Reason.TOPIC_NAME_INVALID),
-    (Unauthorised, Reason.NOT_AUTHORISED),
-    (LimitExceeded, Reason.QUOTA_EXCEEDED),
-    (Overloaded, Reason.QUOTA_EXCEEDED),
-    (TooLarge, Reason.QUOTA_EXCEEDED),
-)
-
-
-def reason_of(error: type[RoskvaError]) -> Reason:
-    for kind, reason in _REASONS:
-        if issubclass(error, kind):
-            return reason
-    return Reason.IMPLEMENTATION_SPECIFIC
-
-
-def version_in(payload: bytes) -> int:
-    if payload.isdigit() and len(payload) <= _MAX_DIGITS:
-        version = int(payload)
-        if version <= MAX_VERSION:
-            return version
-    raise BadPayload("the payload is not a version: an integer from 0 to 2^63-1 in digits")
-
-
-def update_of(packet: Publish | Will, front: Front) -> Update:
-    object = parse_key(packet.topic)
-    published_at = time.time_ns() // 1000
-    if front.assigns_versions(object.app):
-        return Update(packet.topic, NO_VERSION, None, packet.payload, published_at)
-    return Update(packet.topic, version_in(packet.payload), published_at=published_at)
-
-
-class Received:
+class ReceivedPublish:
     """A PUBLISH to be answered, once its outcome is known: a version, or what is wrong with it."""
 
     __slots__ = ("id", "outcome", "qos", "update")
@@ -89,7 +39,7 @@ class Received:
         self.outcome: int | RoskvaError | None = None
 
 
-class Publishing:
+class Publishes:
     __slots__ = (
         "_arrived",
         "_conn",
@@ -102,15 +52,15 @@ class Publishing:
 
     def __init__(self, conn: "MqttConnection") -> None:
         self._conn = conn
-        self._unanswered: deque[Received] = deque()
+        self._unanswered: deque[ReceivedPublish] = deque()
         self._in_flight: dict[int, bool] = {}
         """Ids the client may not use anew; whether a PUBREC was sent under them."""
-        self._arrived: list[Received] = []
+        self._arrived: list[ReceivedPublish] = []
         """And not passed on yet."""
         self._publishing = self._passing_on = False
         self._logged = False
 
-    def receive(self, packet: Publish) -> None:
+    def receive(self, packet: PublishPacket) -> None:
         if packet.qos == 2 and packet.id in self._in_flight:
             if self._in_flight[packet.id]:
                 self._conn.answer(encode.pubrec(self._conn.version, packet.id))
@@ -136,8 +86,8 @@ class Publishing:
         reason = Reason.SUCCESS if known else Reason.PACKET_ID_NOT_FOUND
         self._conn.answer(encode.pubcomp(self._conn.version, packet.id, reason))
 
-    def _add(self, qos: int, id: int, packet: Publish | Will) -> None:
-        conn, received = self._conn, Received(qos, id)
+    def _add(self, qos: int, id: int, packet: PublishPacket | Will) -> None:
+        conn, received = self._conn, ReceivedPublish(qos, id)
         if not self._unanswered:
             conn.mqtt.publishing.add(self)
         self._unanswered.append(received)
@@ -161,7 +111,7 @@ class Publishing:
         finally:
             self._passing_on = False
 
-    def _publish(self, batch: list[Received]) -> None:
+    def _publish(self, batch: list[ReceivedPublish]) -> None:
         updates = [received.update for received in batch if received.update is not None]
         if not updates:
             self._answer()
@@ -175,7 +125,7 @@ class Publishing:
             self._settle(batch, Unavailable("try again later"))
 
     def _settle(
-        self, batch: list[Received], outcome: Sequence[int | RoskvaError] | RoskvaError
+        self, batch: list[ReceivedPublish], outcome: Sequence[int | RoskvaError] | RoskvaError
     ) -> None:
         for i, received in enumerate(batch):
             received.outcome = outcome if isinstance(outcome, RoskvaError) else outcome[i]
@@ -211,7 +161,7 @@ class Publishing:
         if len(unanswered) < conn.limits.receive_maximum:
             conn.release(FOR_PUBLISHES)
 
-    def _packet(self, received: Received, result: int | RoskvaError) -> bytes:
+    def _packet(self, received: ReceivedPublish, result: int | RoskvaError) -> bytes:
         conn, id = self._conn, received.id
         reason, text = Reason.SUCCESS, ""
         if isinstance(result, RoskvaError):

@@ -1,4 +1,8 @@
-"""The same bytes to many sockets, where possible with one system call for all of them.
+"""The same bytes to many connections, where possible with one system call for all of them.
+
+What many are told goes straight to their sockets: there and back through a transport's buffer costs
+a tenth of a whole delivery. What a socket does not take at once waits in its transport, which also
+knows what to do if it is broken. What is encrypted, or has no socket, goes through its transport.
 
 Linux takes a list of writes at once, `io_submit`, which was made for files. Given sockets that do
 not block, it does each write before it returns, and `io_getevents` then says what became of them.
@@ -17,20 +21,21 @@ import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Any, Final, Protocol
+
+TLS_HIGH_WATER_BYTES: Final = 8 * 1024
+TLS_LOW_WATER_BYTES: Final = 2 * 1024
+MOST_AT_ONCE: Final = 250
+"""Writes in one call."""
+_FEW: Final = 8
+"""Up to here, calls of their own cost less than to prepare one for all."""
+_NO_SOCKET: Final = -2
+"""This number and those below it are of transports that are written to through their buffers."""
 
 Short = list[tuple[int, int]]
 """Who did not take all of it: its place among the sockets, and how much it took."""
-Write = Callable[[Sequence[int], bytes], Short]
-"""To at most `MOST_AT_ONCE` sockets."""
-
-MOST_AT_ONCE: Final = 250
-"""The more, the less often Python and the kernel push each other out of the processor's caches. But
-the first of them waits until all were looked at."""
-NO_SOCKET: Final = -1
-"""In the place of a socket: none that may be written to."""
-_FEW: Final = 8
-"""Up to here, calls of their own cost less than to prepare one for all."""
+WriteSockets = Callable[[Sequence[int], bytes], Short]
+"""To at most `MOST_AT_ONCE` of them."""
 
 _NUMBERS: Final = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
 """Of io_setup, io_destroy, io_getevents and io_submit."""
@@ -44,7 +49,95 @@ _EVENT: Final = Struct("<QQqq")
 _log = logging.getLogger(__name__)
 
 
-def writer() -> Write:
+class Transport(Protocol):
+    """What a connection needs of its transport: asyncio's, or one that is simulated."""
+
+    def write(self, data: bytes, /) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def is_closing(self) -> bool: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int: ...
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+
+class Writer:
+    """Of a process: it numbers the transports that it is given, by their sockets if it can."""
+
+    def __init__(self, write: WriteSockets | None = None) -> None:
+        self._write = write or best_write()
+        self._transports: dict[int, Transport] = {}
+        self._behind: set[int] = set()
+        """Sockets that did not take all of something: the rest may be in their transports still,
+        and nothing must get there before it."""
+        self._last = _NO_SOCKET + 1
+
+    def enter(self, transport: Transport) -> int:
+        """The address to write to it by, until it is lost and has to `leave`.
+
+        A transport that holds anything back says so by `pause_writing`.
+        """
+        address = _NO_SOCKET
+        if transport.get_extra_info("ssl_object") is not None:
+            # It holds back what is being encrypted, and would pause at each write.
+            transport.set_write_buffer_limits(TLS_HIGH_WATER_BYTES, TLS_LOW_WATER_BYTES)
+        else:
+            transport.set_write_buffer_limits(0)
+            peer = transport.get_extra_info("socket")
+            if peer is not None:
+                address = peer.fileno()
+        if address < 0:
+            self._last -= 1
+            address = self._last
+        self._transports[address] = transport
+        return address
+
+    def leave(self, address: int) -> None:
+        """Before the number of its socket is another's."""
+        self._transports.pop(address, None)
+        self._behind.discard(address)
+
+    def write(self, addresses: Sequence[int], data: bytes) -> None:
+        if self._behind or min(addresses, default=0) < 0:
+            addresses = self._through_transports(addresses, data)
+        for at in range(0, len(addresses), MOST_AT_ONCE):
+            sockets = addresses[at : at + MOST_AT_ONCE]
+            for place, taken in self._write(sockets, data):
+                transport = self._transports.get(sockets[place])
+                if transport is not None:
+                    self._behind.add(sockets[place])
+                    transport.write(data[taken:])
+
+    def _through_transports(self, addresses: Sequence[int], data: bytes) -> list[int]:
+        """To those for whom this is the way; the others are left."""
+        left: list[int] = []
+        for address in addresses:
+            if address >= 0 and not self._is_behind(address):
+                left.append(address)
+            elif address in self._transports:
+                self._transports[address].write(data)
+        return left
+
+    def _is_behind(self, socket: int) -> bool:
+        if socket not in self._behind:
+            return False
+        if self._transports[socket].get_write_buffer_size():
+            return True
+        self._behind.discard(socket)
+        return False
+
+
+def best_write() -> WriteSockets:
     try:
         together = WriteTogether()
         _try_out(together)
@@ -54,7 +147,7 @@ def writer() -> Write:
     return together
 
 
-def _try_out(write: Write) -> None:
+def _try_out(write: WriteSockets) -> None:
     """A kernel may have the calls, and not for sockets."""
     one, other = socket.socketpair()
     with one, other:
@@ -109,7 +202,7 @@ class WriteTogether:
         self._results = memoryview(self._events).cast("B").cast("q")[2::4]
 
     def __call__(self, sockets: Sequence[int], data: bytes) -> Short:
-        if len(sockets) <= _FEW or NO_SOCKET in sockets:  # at which each call would end
+        if len(sockets) <= _FEW:
             return write_one_by_one(sockets, data)
         count = len(sockets)
         address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value

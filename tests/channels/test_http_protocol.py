@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roskva.channels.late import LateApp
+from roskva.channels.http_protocol import LateApp
 
 
 async def asked(app: Any, path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The properties of MQTT 5: which there are, where they may stand, what they hold.
+"""The data types of the standard (integers, strings, binary data), and the properties of MQTT 5.
 
 A packet's properties are a dictionary from id to value. User properties may come more than once
 and are a list of pairs; anything else that comes twice is a protocol error.
@@ -7,8 +7,7 @@ and are a list of pairs; anything else that comes twice is a protocol error.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from roskva.channels.mqtt import fields
-from roskva.channels.mqtt.codes import (
+from roskva.wire.mqtt.codes import (
     CONNECT,
     DISCONNECT,
     PUBACK,
@@ -19,7 +18,107 @@ from roskva.channels.mqtt.codes import (
     BadPacket,
     Reason,
 )
-from roskva.channels.mqtt.fields import Reader
+
+MAX_VARINT: Final = 268_435_455
+
+
+class Reader:
+    """Takes fields off the front of a packet's body; whatever is wrong is a `BadPacket`."""
+
+    __slots__ = ("_at", "_body", "_end")
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+        self._end = len(body)
+
+    def left(self) -> int:
+        return self._end - self._at
+
+    def take(self, count: int) -> bytes:
+        at, end = self._at, self._at + count
+        if end > self._end:
+            raise BadPacket(Reason.MALFORMED, "the packet ends in the middle of a field")
+        self._at = end
+        return self._body[at:end]
+
+    def rest(self) -> bytes:
+        return self.take(self.left())
+
+    def u8(self) -> int:
+        return self.take(1)[0]
+
+    def u16(self) -> int:
+        return int.from_bytes(self.take(2))
+
+    def u32(self) -> int:
+        return int.from_bytes(self.take(4))
+
+    def varint(self) -> int:
+        value = 0
+        for i in range(4):
+            byte = self.u8()
+            value |= (byte & 0x7F) << 7 * i
+            if byte < 0x80:
+                if i and not byte:
+                    raise BadPacket(Reason.MALFORMED, "a variable integer longer than needed")
+                return value
+        raise BadPacket(Reason.MALFORMED, "a variable integer of more than four bytes")
+
+    def binary(self) -> bytes:
+        return self.take(self.u16())
+
+    def string(self) -> str:
+        try:
+            text = self.binary().decode()
+        except UnicodeDecodeError:
+            raise BadPacket(Reason.MALFORMED, "a string that is not UTF-8") from None
+        if "\0" in text:
+            raise BadPacket(Reason.MALFORMED, "a string with U+0000 in it")
+        return text
+
+    def packet_id(self) -> int:
+        id = self.u16()
+        if not id:
+            raise BadPacket(Reason.PROTOCOL_ERROR, "packet id 0")
+        return id
+
+    def part(self, count: int) -> "Reader":
+        return Reader(self.take(count))
+
+    def done(self) -> None:
+        if self.left():
+            raise BadPacket(Reason.MALFORMED, "more bytes than the packet has fields")
+
+
+def u16(value: int) -> bytes:
+    return value.to_bytes(2)
+
+
+def u32(value: int) -> bytes:
+    return value.to_bytes(4)
+
+
+def varint(value: int) -> bytes:
+    if value <= 0x7F:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def string(text: str) -> bytes:
+    return binary(text.encode())
+
+
+def binary(data: bytes) -> bytes:
+    return u16(len(data)) + data
+
+
+# Properties: which there are, where they may stand, what they hold.
 
 Value = int | str | bytes | list[tuple[str, str]]
 Properties = Mapping[int, Value]
@@ -95,18 +194,18 @@ _READ: Final[dict[int, Callable[[Reader], Value]]] = {
 }
 _WRITE: Final[dict[int, Callable[..., bytes]]] = {
     **dict.fromkeys(_BYTES, lambda value: bytes([value])),
-    **dict.fromkeys(_U16, fields.u16),
-    **dict.fromkeys(_U32, fields.u32),
-    **dict.fromkeys(_STRINGS, fields.string),
-    **dict.fromkeys(_BINARY, fields.binary),
-    SUBSCRIPTION_ID: fields.varint,
+    **dict.fromkeys(_U16, u16),
+    **dict.fromkeys(_U32, u32),
+    **dict.fromkeys(_STRINGS, string),
+    **dict.fromkeys(_BINARY, binary),
+    SUBSCRIPTION_ID: varint,
 }
 
 _YES_OR_NO: Final = {PAYLOAD_FORMAT, REQUEST_PROBLEM_INFORMATION, REQUEST_RESPONSE_INFORMATION}
 _NEVER_ZERO: Final = {RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE, SUBSCRIPTION_ID}
 
 
-def read(reader: Reader, packet: int) -> Properties:
+def read_properties(reader: Reader, packet: int) -> Properties:
     length = reader.varint()
     if not length:
         return NONE
@@ -136,15 +235,15 @@ def _checked(id: int, value: Value) -> Value:
     return value
 
 
-def write(properties: Properties) -> bytes:
+def write_properties(properties: Properties) -> bytes:
     out = bytearray()
     for id, value in properties.items():
         if isinstance(value, list):
             for name, text in value:
-                out += bytes([id]) + fields.string(name) + fields.string(text)
+                out += bytes([id]) + string(name) + string(text)
         else:
             out += bytes([id]) + _WRITE[id](value)
-    return fields.varint(len(out)) + bytes(out)
+    return varint(len(out)) + bytes(out)
 
 
 def number(properties: Properties, id: int, default: int) -> int:
