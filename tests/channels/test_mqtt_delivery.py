@@ -7,7 +7,7 @@ from tests.channels import mqtt_side as side
 from tests.channels.mqtt_side import EPOCH, SESSION, RecordingFront, Side, X, Y, until
 from tests.loops import in_loop
 
-from roskva.channels.mqtt.channel import MOST_ACKS
+from roskva.channels.mqtt.connection import MOST_ACKS
 from roskva.core.effects import Acked, Closed, Drained, Event, Lagging
 from roskva.model import NO_VERSION
 from roskva.wire.messages import PROTOCOL, Notification, Operation, OperationStatus, ServerMessage

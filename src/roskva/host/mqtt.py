@@ -353,28 +353,29 @@ class MqttDelivery(Delivery):
 
     # What is in flight.
 
-    def acked(self, data: bytes) -> bool:
-        """Whether this is PUBACKs in their short form and nothing else: then they are gathered."""
-        older = self._older
+    def acked(self, data: bytes) -> int:
+        """What arrived: how many acks are gathered with it; 0, and nothing was done, if it is
+        anything but PUBACKs in their short form."""
+        older, acks = self._older, self._acks
         if older is not None:
-            newer, acks = self._newer, self._acks
+            newer = self._newer
             if data == older.ack:
                 self._older, self._newer, self._room = newer, None, self._max_packet
                 (older.acked or acks.of_notice(older)).append(self)
                 acks.count += 1
-                return True
+                return acks.count
             if newer is not None and data == older.ack + newer.ack:
                 self._older, self._newer, self._room = None, None, self._max_packet
                 (older.acked or acks.of_notice(older)).append(self)
                 (newer.acked or acks.of_notice(newer)).append(self)
                 acks.count += 2
-                return True
+                return acks.count
         ids = pubacks(data) if data[0] == _PUBACK else None
         if ids is None:
-            return False
+            return 0
         for id in ids:
             self.acked_id(id)
-        return True
+        return acks.count
 
     def acked_id(self, id: int) -> None:
         acks = self._acks

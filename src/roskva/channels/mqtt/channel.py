@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from roskva.channels.base import Front, Later, Timer
-from roskva.channels.mqtt.connection import MqttConnection
+from roskva.channels.mqtt.connection import MOST_ACKS, MqttConnection
 from roskva.channels.mqtt.publishes import Publishes
 from roskva.channels.mqtt.terms import MqttLimits
 from roskva.channels.peers import Addresses
@@ -25,8 +25,6 @@ from roskva.wire.mqtt.codes import V3, V5
 
 _TURN_S: Final = 1.0
 _VISITS_AT_ONCE: Final = 500
-MOST_ACKS: Final = 128
-"""Gathered before the core hears of them."""
 
 
 class MqttChannel:
@@ -41,7 +39,7 @@ class MqttChannel:
         self.acks = Acks()
         self.encode_v3, self.encode_v5 = PublishEncoder(V3), PublishEncoder(V5)
         self._later = later
-        self._taking_soon = False
+        self.taking_acks_soon = False
         self.turn = 0
         self.counters: Counter[str] = Counter()
         self._visits: dict[int, dict[MqttConnection, None]] = {}
@@ -61,8 +59,8 @@ class MqttChannel:
         count = self.acks.count
         if count >= MOST_ACKS:
             self.take_acks()
-        elif count and not self._taking_soon:
-            self._taking_soon = True
+        elif count and not self.taking_acks_soon:
+            self.taking_acks_soon = True
             self._later(0, self._end_turn)
 
     def take_acks(self) -> None:
@@ -72,7 +70,7 @@ class MqttChannel:
                 self.front.step(event)
 
     def _end_turn(self) -> None:
-        self._taking_soon = False
+        self.taking_acks_soon = False
         self.take_acks()
 
     # Time.

@@ -69,6 +69,9 @@ CLOSING: Final = {
 }
 """By what the core said last."""
 
+MOST_ACKS: Final = 128
+"""Gathered before the core hears of them."""
+
 
 class MqttPhase(Enum):
     GREETING = 0
@@ -130,8 +133,9 @@ class MqttConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         mqtt = self.mqtt
         self._heard_in = mqtt.turn
-        if self._quick and self.delivery.acked(data):
-            mqtt.acks_gathered()
+        if self._quick and (count := self.delivery.acked(data)):
+            if count >= MOST_ACKS or not mqtt.taking_acks_soon:
+                mqtt.acks_gathered()
         else:
             self._decoder.feed(data)
             self._take_packets()
