@@ -12,7 +12,7 @@ _HOMES = {
     "roskva.client.client": ("Client",),
     "roskva.client.listener": ("Listener",),
     "roskva.publisher.publisher": ("Publisher",),
-    "roskva.publisher.tls": ("Tls",),
+    "roskva.net.tls": ("Tls",),
     "roskva.blocking": ("publish",),
     "roskva.core.effects": (
         "ClientEvent",

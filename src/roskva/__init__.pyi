@@ -26,7 +26,7 @@ from roskva.errors import Unauthorised as Unauthorised
 from roskva.errors import Unavailable as Unavailable
 from roskva.errors import UnknownClient as UnknownClient
 from roskva.errors import WrongProtocol as WrongProtocol
+from roskva.net.tls import Tls as Tls
 from roskva.publisher.publisher import Publisher as Publisher
-from roskva.publisher.tls import Tls as Tls
 
 __version__: str

@@ -21,8 +21,8 @@ from roskva.client.client import Client as AsyncClient
 from roskva.client.client import Credential
 from roskva.core.effects import ClientEvent
 from roskva.model import parse_key
+from roskva.net.tls import Tls
 from roskva.publisher.publisher import Publisher as AsyncPublisher
-from roskva.publisher.tls import Tls
 
 __all__ = ["Client", "Publisher", "publish"]
 

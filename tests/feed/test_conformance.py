@@ -26,7 +26,7 @@ from roskva.feed.reader import LogReader
 from roskva.feed.retention import Retention
 from roskva.feed.segment import RESERVED
 from roskva.model import Update
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 
 
 class Place:

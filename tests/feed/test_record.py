@@ -14,7 +14,7 @@ from roskva.feed.record import (
 )
 from roskva.feed.retention import Retention
 from roskva.feed.segment import FORMAT
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from roskva.feed.reader import LogReader
 from roskva.feed.record import write_record
 from roskva.feed.retention import Retention
 from roskva.feed.skip import DISTANCE, SKIP, skip_ahead
-from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk, SimulatedFile
+from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk, SimulatedFile
 
 END = 3
 LOST = (END + 1, END + DISTANCE)

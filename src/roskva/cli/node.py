@@ -13,9 +13,9 @@ from roskva.cli.outcome import NodeRefused
 from roskva.config import read_secret
 from roskva.errors import Unavailable
 from roskva.model import ObjectId
-from roskva.publisher.address import http_url
+from roskva.net.address import http_url
+from roskva.net.tls import Tls, client_context, explained
 from roskva.publisher.answers import Failure, Outcome, publish_outcomes, reset_outcome
-from roskva.publisher.tls import Tls, client_context, explained
 
 DEFAULT_URL: Final = "http://127.0.0.1:7600"
 _TIMEOUT_S: Final = 30.0

@@ -24,12 +24,12 @@ from roskva.cli.node import (
 )
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
 from roskva.config import SloConfig, load
+from roskva.net.address import http_url
+from roskva.net.tls import client_context
 from roskva.probe.judging import missed, sentence
 from roskva.probe.paths import Target
 from roskva.probe.pipeline import what_is_wrong
 from roskva.probe.round import PATHS, Outcome, objects, probe
-from roskva.publisher.address import http_url
-from roskva.publisher.tls import client_context
 from roskva.wire.admin import PipelineNow, ShardNow
 
 _EXAMPLES: Final = """Examples:

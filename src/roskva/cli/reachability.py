@@ -17,6 +17,7 @@ from roskva.cli.finding import Finding
 from roskva.cli.starting import INSECURE
 from roskva.config import Config, exposed
 from roskva.errors import RoskvaError
+from roskva.net.address import local_in_url
 from roskva.server.directory import others_may_read
 from roskva.server.tls import expires_at, server_context
 
@@ -29,7 +30,7 @@ _TIMEOUT_S: Final = 3.0
 def check_ports(config: Config) -> Iterator[Finding]:
     host, port = config.node.host, config.node.port
     scheme = "https" if config.tls.enabled else "http"
-    version = answers(f"{scheme}://{reachable(host)}:{port}") if port else None
+    version = answers(f"{scheme}://{local_in_url(host)}:{port}") if port else None
     yield check_port("port", host, port, version)
     if config.node.mqtt_port is not None:
         yield check_port("mqtt port", host, config.node.mqtt_port, version)
@@ -54,12 +55,6 @@ def listen_once(host: str, port: int) -> None:
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
-
-
-def reachable(host: str) -> str:
-    """Where this machine finds what listens there, in a URL."""
-    found = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"[{found}]" if ":" in found else found
 
 
 def answers(url: str) -> str | None:

@@ -18,6 +18,7 @@ from roskva.errors import BadConfig
 from roskva.links.parent import told
 from roskva.links.running import Process, Running, announce, withdraw
 from roskva.logs import log_to_stderr
+from roskva.net.address import in_url
 from roskva.probe.errand import Errand
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
@@ -184,7 +185,3 @@ def _started(
     if ports.admin is not None:
         said += f". Its console is at {scheme}://{in_url(settings.admin.host)}:{ports.admin}"
     typer.echo(f"{said}. Ctrl-C stops it.")
-
-
-def in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

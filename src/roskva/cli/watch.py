@@ -33,7 +33,7 @@ from roskva.core.effects import (
     Trouble,
 )
 from roskva.model import ObjectId, parse_key
-from roskva.publisher.tls import Tls
+from roskva.net.tls import Tls
 
 _TRY_AGAIN_S = 1.0
 

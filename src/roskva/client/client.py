@@ -55,9 +55,9 @@ from roskva.core.effects import (
 )
 from roskva.errors import BadInput, StorageUnavailable, Unauthorised
 from roskva.model import MAX_SOURCE_BYTES, MAX_VERSION, Key, ObjectId, check_app, check_name
-from roskva.publisher.address import websocket_url
-from roskva.publisher.owned import OwnedTasks
-from roskva.publisher.tls import Tls, client_context
+from roskva.net.address import websocket_url
+from roskva.net.tasks import OwnedTasks
+from roskva.net.tls import Tls, client_context
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS, Hello
 
 Credential = str | Callable[[], str | Awaitable[str]]

@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from roskva.core.effects import Connected, Disconnected, FromServer, Trouble
 from roskva.errors import BadMessage, Unauthorised, Unavailable, WrongProtocol
-from roskva.publisher.tls import explained
+from roskva.net.tls import explained
 from roskva.wire import codec
 from roskva.wire.messages import MAX_FRAME_BYTES, FromClient
 

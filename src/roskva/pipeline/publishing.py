@@ -36,11 +36,11 @@ from roskva.config import read_secret
 from roskva.errors import BadInput, RoskvaError
 from roskva.links.running import running
 from roskva.model import MAX_VERSION, ObjectId, parse_key
+from roskva.net.address import http_url
+from roskva.net.tls import client_context, explained, pinned_context
 from roskva.pipeline.options import Options
 from roskva.pipeline.translation import TRANSLATED
-from roskva.publisher.address import http_url
 from roskva.publisher.answers import Failure, Outcome, publish_outcomes
-from roskva.publisher.tls import client_context, explained, pinned_context
 
 NAME: Final = "roskva-publish"
 COUNTERS: Final = "counters.json"

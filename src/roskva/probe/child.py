@@ -12,19 +12,19 @@ import uvloop
 from roskva.links.parent import hear
 from roskva.links.reporting import read_report, write_report
 from roskva.logs import log_to_stderr
+from roskva.net.address import local_in_url
+from roskva.net.tls import pinned_context
 from roskva.probe.errand import Errand
 from roskva.probe.paths import Target
 from roskva.probe.pipeline import what_is_wrong
 from roskva.probe.round import objects, probe
 from roskva.probe.watching import Watch
-from roskva.publisher.tls import pinned_context
 from roskva.server.access.prober import own_key
 from roskva.server.keys import token_keys
 from roskva.wire.admin import PipelineNow
 
 IDENTITIES: Final = "probe"
 """In the data directory."""
-_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _LOOK_S: Final = 0.2
 
 
@@ -68,11 +68,9 @@ async def _ready(target: Target) -> None:
 def _target(errand: Errand, pipeline: bool, trouble: str = "") -> Target:
     """Anew for each round: keys and certificates may have been renewed."""
     config, tls = errand.config, errand.config.tls
-    host = _ANY.get(config.node.host, config.node.host)
-    at = f"[{host}]" if ":" in host else host
     owners = [(shard, process.name) for process in errand.processes for shard in process.shards]
     return Target(
-        url=f"{'https' if tls.enabled else 'http'}://{at}:{errand.ports.http}",
+        url=f"{'https' if tls.enabled else 'http'}://{local_in_url(config.node.host)}:{errand.ports.http}",
         identities=errand.data / IDENTITIES,
         objects=objects(owners, len(owners)),
         mqtt_port=errand.ports.mqtt,

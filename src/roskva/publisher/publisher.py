@@ -27,11 +27,11 @@ from roskva.model import (
     check_app,
     check_name,
 )
-from roskva.publisher.address import http_url
+from roskva.net.address import http_url
+from roskva.net.tasks import OwnedTasks
+from roskva.net.tls import Tls, client_context, explained
 from roskva.publisher.answers import Failure, Outcome, publish_outcomes, reset_outcome
 from roskva.publisher.buffer import Buffer, Waiting
-from roskva.publisher.owned import OwnedTasks
-from roskva.publisher.tls import Tls, client_context, explained
 
 log = logging.getLogger(__name__)
 

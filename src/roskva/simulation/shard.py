@@ -38,7 +38,7 @@ from roskva.errors import StorageUnavailable
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
 from roskva.model import Key, Update, shard_epoch
-from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk
+from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 from roskva.simulation.network import Link
 from roskva.simulation.node import Node
 from roskva.simulation.oracle import Violation
