@@ -24,7 +24,7 @@ from roskva.feed.log import LogConfig
 from roskva.server.directory import DEFAULT_SHARDS, MAX_SHARDS
 from roskva.wire.messages import MAX_FRAME_BYTES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
