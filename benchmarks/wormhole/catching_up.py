@@ -9,7 +9,7 @@ from benchmarks.pipeline_node import SHARDS, serving
 from benchmarks.result import Result, Settings
 from roskva.disk import RealDisk
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update, shard_of
 from roskva.server.directory import DataDirectory, ShardPlace
 

@@ -10,7 +10,7 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "roskva.client.client": ("Client",),
-    "roskva.client.listener": ("Listener",),
+    "roskva.client.events": ("Listener",),
     "roskva.publisher.publisher": ("Publisher",),
     "roskva.net.tls": ("Tls",),
     "roskva.blocking": ("publish",),

@@ -1,7 +1,7 @@
 from roskva import blocking as blocking
 from roskva.blocking import publish as publish
 from roskva.client.client import Client as Client
-from roskva.client.listener import Listener as Listener
+from roskva.client.events import Listener as Listener
 from roskva.core.effects import ClientEvent as ClientEvent
 from roskva.core.effects import Notify as Notify
 from roskva.core.effects import NotifyUnknown as NotifyUnknown

@@ -11,7 +11,7 @@ from tests.cli.fake_node import FakeNode
 from typer.testing import CliRunner, Result
 
 from roskva.cli import checkup, doctor, reachability
-from roskva.cli.certificates import Authority
+from roskva.cli.certificates import CertificateAuthority
 from roskva.cli.certs import make
 from roskva.cli.finding import Finding
 from roskva.config import Config, LimitsConfig, NodeConfig, TlsConfig
@@ -122,7 +122,7 @@ def test_certificates_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "server.key").chmod(0o640)
     assert look()[0] == "warn"
     for days, verdict, said in ((3, "warn", "expires in 2 days"), (-1, "bad", "has expired")):
-        issued = Authority.create().server(["localhost"], days)
+        issued = CertificateAuthority.create().server(["localhost"], days)
         (tmp_path / "server.crt").write_bytes(issued.certificate)
         (tmp_path / "server.key").write_bytes(issued.key)
         found = look()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roskva.cli.watch_state import Told, WatchState, told
+from roskva.cli.watch_state import WatchLine, WatchState, told
 from roskva.core.effects import Notify, NotifyUnknown
 from roskva.errors import BadInput
 from roskva.model import MAX_VERSION
@@ -83,7 +83,7 @@ def test_the_file_stays_small_however_much_is_told(file: Path) -> None:
 
 def test_without_a_file_nothing_is_kept() -> None:
     with WatchState(None) as state:
-        state.remember(Told("a/x", "1", "7"))
+        state.remember(WatchLine("a/x", "1", "7"))
         assert state.identity("a") is None
         assert state.version("a/x") is None
 

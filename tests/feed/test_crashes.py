@@ -8,7 +8,7 @@ from tests.feed.scenes import LINEAGE, SMALL, answers, contents, damage, open_lo
 
 from roskva.feed.base import Batch, Marker
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update
 from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 

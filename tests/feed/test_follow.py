@@ -1,6 +1,6 @@
 from tests.feed.scenes import open_log, publish
 
-from roskva.feed.follow import wait_for_growth
+from roskva.feed.reader import wait_for_growth
 from roskva.simulation.disk import SimulatedDisk
 
 

@@ -12,8 +12,8 @@ from roskva.feed.check import repair, verify
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.record import write_record
-from roskva.feed.retention import Retention
-from roskva.feed.skip import DISTANCE, SKIP, skip_ahead
+from roskva.feed.recovery import DISTANCE, SKIP, skip_ahead
+from roskva.feed.upkeep import Retention
 from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk, SimulatedFile
 
 END = 3

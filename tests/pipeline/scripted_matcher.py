@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from roskva.links.running import Process, Running, announce
+from roskva.links.processes import Process, Running, announce
 from roskva.wire.codec import decode_to_shard, encode_link
 from roskva.wire.links import Offer, Taken
 

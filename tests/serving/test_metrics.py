@@ -15,7 +15,7 @@ from tests.serving.followers import EVERY_WAY, Record
 from tests.serving.nodes import HTTP, PATIENCE_S, Node, await_that, versions_of
 
 import roskva
-from roskva.links.asking import ask
+from roskva.links.framing import ask
 from roskva.metrics import MEASURES
 from roskva.wire.links import Ask
 

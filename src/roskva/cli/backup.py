@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from roskva.cli.outcome import EXIT_CODES, sentences
 from roskva.feed.base import Locked
-from roskva.links.running import running
+from roskva.links.processes import running
 from roskva.server.backup import (
     RestoredShard,
     back_up_running,

@@ -25,13 +25,13 @@ class Issued(NamedTuple):
     key: bytes
 
 
-class Authority:
+class CertificateAuthority:
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
         self._key = key
 
     @classmethod
-    def create(cls, name: str = "Roskva development CA") -> "Authority":
+    def create(cls, name: str = "Roskva development CA") -> "CertificateAuthority":
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         unsigned = (
@@ -42,7 +42,7 @@ class Authority:
         return cls(unsigned.sign(key, hashes.SHA256()), key)
 
     @classmethod
-    def read(cls, stored: Issued) -> "Authority":
+    def read(cls, stored: Issued) -> "CertificateAuthority":
         """Or ValueError."""
         key = serialization.load_pem_private_key(stored.key, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from roskva.cli.certificates import Authority, Issued
+from roskva.cli.certificates import CertificateAuthority, Issued
 from roskva.cli.outcome import sentences
 from roskva.errors import BadConfig, BadInput
 
@@ -97,14 +97,14 @@ def _check(directory: Path, names: list[str], clients: list[str]) -> None:
         )
 
 
-def _authority(directory: Path, made: list[Path]) -> Authority:
+def _authority(directory: Path, made: list[Path]) -> CertificateAuthority:
     certificate, key = _files(directory, _CA)
     if not certificate.exists() and not key.exists():
-        authority = Authority.create()
+        authority = CertificateAuthority.create()
         made += _write(directory, _CA, authority.stored())
         return authority
     try:
-        return Authority.read(Issued(certificate.read_bytes(), key.read_bytes()))
+        return CertificateAuthority.read(Issued(certificate.read_bytes(), key.read_bytes()))
     except (ValueError, TypeError):
         raise BadConfig(f"{certificate} and {key} are no CA of ours") from None
 

@@ -15,11 +15,10 @@ from roskva.cli.outcome import EXIT_CODES, sentences
 from roskva.cli.starting import check_start
 from roskva.config import Config, Source
 from roskva.errors import BadConfig
-from roskva.links.parent import told
-from roskva.links.running import Process, Running, announce, withdraw
+from roskva.links.processes import Process, Running, announce, pack_assignment, withdraw
 from roskva.logs import log_to_stderr
 from roskva.net.address import in_url
-from roskva.probe.errand import Errand
+from roskva.probe.job import ProbeJob
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
 from roskva.server.listening import Ports, listen_all, wanted_ports
@@ -159,11 +158,11 @@ def _beside(
     if settings.pipeline.enabled:
         scratch.mkdir(exist_ok=True)
         work = settings, report, scratch
-        yield Child("pipeline", "roskva.pipeline.child", partial(told, work))
+        yield Child("pipeline", "roskva.pipeline.child", partial(pack_assignment, work))
     if not why_no_prober(settings):
         data = settings.node.data.absolute()
-        errand = Errand(settings, data, ports, parts, run_dir / PROBE_REPORT, report)
-        yield Child("prober", "roskva.probe.child", partial(told, errand))
+        job = ProbeJob(settings, data, ports, parts, run_dir / PROBE_REPORT, report)
+        yield Child("prober", "roskva.probe.child", partial(pack_assignment, job))
 
 
 def _started(

@@ -15,7 +15,7 @@ from roskva.cli.outcome import FAILED, sentences
 from roskva.cli.token_explained import explain_token
 from roskva.config import load
 from roskva.errors import BadConfig, BadInput
-from roskva.links.running import running
+from roskva.links.processes import running
 from roskva.model import check_app
 from roskva.server.keys import rotate as rotate_keys
 

@@ -22,7 +22,7 @@ from roskva.cli.node import (
     tls_of,
 )
 from roskva.cli.outcome import EXIT_CODES, NodeRefused, complain, sentences
-from roskva.cli.watch_state import Told, WatchState, told
+from roskva.cli.watch_state import WatchLine, WatchState, told
 from roskva.client.client import Client
 from roskva.core.effects import (
     ClientEvent,
@@ -152,7 +152,7 @@ class Watch:
             self._complaint = sentence
             complain(sentence)
 
-    def _print(self, line: Told) -> None:
+    def _print(self, line: WatchLine) -> None:
         if self._json:
             print(msgspec.json.encode(line).decode(), flush=True)
             return

@@ -8,7 +8,6 @@ would not be told again.
 """
 
 from pathlib import Path
-from types import TracebackType
 from typing import Final, TextIO
 
 import msgspec
@@ -21,7 +20,7 @@ _SPARE_LINES: Final = 1000
 """The file is rewritten when it has so many lines more than objects, and again as many."""
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+class WatchLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A notification as scripts get it; the same as the data of a server-sent event."""
 
     object: Key
@@ -30,12 +29,12 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     payload: bytes | None = None
 
 
-def told(event: Notify | NotifyUnknown) -> Told:
+def told(event: Notify | NotifyUnknown) -> WatchLine:
     match event:
         case Notify(object=key, version=version, epoch=epoch, payload=payload):
-            return Told(key, str(version), str(epoch), payload)
+            return WatchLine(key, str(version), str(epoch), payload)
         case NotifyUnknown(object=key, epoch=epoch):
-            return Told(key, None, str(epoch))
+            return WatchLine(key, None, str(epoch))
 
 
 class WatchState:
@@ -43,7 +42,7 @@ class WatchState:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._known: dict[Key, Told] = {}
+        self._known: dict[Key, WatchLine] = {}
         self._file: TextIO | None = None
         self._lines = 0
 
@@ -59,12 +58,7 @@ class WatchState:
                 raise BadInput(f"{self._path} cannot be used: {error.strerror}") from None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
 
@@ -77,7 +71,7 @@ class WatchState:
         known = self._known.get(key)
         return None if known is None or known.version is None else int(known.version)
 
-    def remember(self, line: Told) -> None:
+    def remember(self, line: WatchLine) -> None:
         if self._file is None or self._path is None:
             return
         self._known[line.object] = line
@@ -102,17 +96,17 @@ class WatchState:
             identity.unlink()
 
 
-def _encoded(line: Told) -> str:
+def _encoded(line: WatchLine) -> str:
     """The payload is not needed to go on."""
     return msgspec.json.encode(msgspec.structs.replace(line, payload=None)).decode() + "\n"
 
 
-def _read(path: Path) -> dict[Key, Told]:
-    known: dict[Key, Told] = {}
+def _read(path: Path) -> dict[Key, WatchLine]:
+    known: dict[Key, WatchLine] = {}
     *whole, _torn = path.read_bytes().split(b"\n")
     for number, line in enumerate(whole, 1):
         try:
-            found = msgspec.json.decode(line, type=Told)
+            found = msgspec.json.decode(line, type=WatchLine)
         except msgspec.DecodeError:
             found = None
         if found is None or not _plausible(found):
@@ -121,7 +115,7 @@ def _read(path: Path) -> dict[Key, Told]:
     return known
 
 
-def _plausible(line: Told) -> bool:
+def _plausible(line: WatchLine) -> bool:
     version = "0" if line.version is None else line.version
     is_number = version.isascii() and version.isdecimal() and len(version) <= len(str(MAX_VERSION))
     return is_key(line.object) and is_number and int(version) <= MAX_VERSION

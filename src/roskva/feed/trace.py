@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from roskva.disk import RealDisk
 from roskva.feed.log import MAX_GROUP_ROWS, Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.metrics import Times
 from roskva.model import Key, Update, is_probe
 

@@ -19,12 +19,12 @@ from roskva.errors import BadConfig, RoskvaError
 from roskva.pipeline.publishing import (
     NAME,
     Counters,
-    Published,
     PublishSink,
     read_counters,
     update_from,
 )
 from roskva.pipeline.translation import rows_to_ingest, translated
+from roskva.publisher.requests import UpdateBody
 
 _SHOWN: Final = 20
 _PREVIEW_S: Final = 120
@@ -34,7 +34,7 @@ class Preview(msgspec.Struct, frozen=True):
     """What a row would become."""
 
     row: str
-    update: Published | None = None
+    update: UpdateBody | None = None
     reason: str = ""
     """Why it would be a dead letter instead."""
 

@@ -19,7 +19,7 @@ import msgspec
 
 from roskva.errors import RoskvaError
 from roskva.feed.base import Marker
-from roskva.links.running import running
+from roskva.links.processes import running
 from roskva.model import Update
 from roskva.wire.codec import decode_from_shard, encode_link
 from roskva.wire.links import MAX_LINK_FRAME_BYTES, Offer, Taken

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from roskva.errors import Unavailable
-from roskva.links.asking import ask
-from roskva.links.framing import Framed
-from roskva.links.running import Running, running
-from roskva.wire.codec import decode_from_shard, encode_link
+from roskva.links.framing import ask, exchange
+from roskva.links.processes import Running, running
 from roskva.wire.links import MAX_LINK_PARTS, Ask, Forget, Forgotten
 
 _TIMEOUT_S: Final = 30.0
@@ -61,29 +59,8 @@ async def _forget_all(node: Running, clients: Mapping[int, Sequence[Seen]]) -> i
 
 
 async def _forget(path: str, message: Forget) -> int:
-    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    def received(stream: Framed, frame: bytes) -> None:
-        told = decode_from_shard(frame)
-        if isinstance(told, Forgotten) and not answer.done():
-            answer.set_result(told.count)
-
-    def lost(stream: Framed) -> None:
-        if not answer.done():
-            answer.set_exception(ConnectionError("it went away"))
-
-    def opened(stream: Framed) -> None:
-        stream.send(encode_link(message))
-
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            transport, _ = await asyncio.get_running_loop().create_unix_connection(
-                lambda: Framed(opened, received, lost), path
-            )
-            try:
-                return await answer
-            finally:
-                transport.close()
+        return (await exchange(path, message, Forgotten, _TIMEOUT_S)).count
     except (OSError, TimeoutError) as error:
         text = f"shard {message.shard} does not answer: {error}"
         raise Unavailable(text) from error

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roskva.config import Config
 from roskva.errors import RoskvaError
 from roskva.feed.base import Marker
-from roskva.links.reporting import write_report
+from roskva.links.processes import write_report
 from roskva.pipeline.bridge import Bridge
 from roskva.pipeline.bridging import passed
 from roskva.pipeline.checkpoint import Checkpoint

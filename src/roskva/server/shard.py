@@ -51,7 +51,7 @@ from roskva.feed.base import START, Batch, Committed, Foreign, Idle, Locked, Mar
 from roskva.feed.commit import Committer, GroupCommit, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.metrics import Times
 from roskva.model import NO_VERSION, PROBE_APPS, Update, is_probe, shard_epoch
 from roskva.server.assigning import Assigning

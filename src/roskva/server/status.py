@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roskva.config import Config, PipelineConfig
-from roskva.links.reporting import read_report
+from roskva.links.processes import read_report
 from roskva.server.front import NodeFront
 from roskva.server.shard import Shard
 from roskva.wire.admin import PipelineNow, ProbeNow

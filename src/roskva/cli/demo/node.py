@@ -7,13 +7,12 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
 from rich.console import Console
 
-from roskva.links.running import Process, Running, running
+from roskva.links.processes import Process, Running, running
 from roskva.model import shard_of
 
 PATIENCE_S: Final = 60.0
@@ -50,12 +49,7 @@ class DemoNode:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stop()
 
     @property
