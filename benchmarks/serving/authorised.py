@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from roskva.channels.mqtt.fields import binary, string, varint
-from roskva.cli.jwt_keys import Algorithm, add_to_jwks, generate, mint_jwt
+from roskva.cli.token import Algorithm, add_to_jwks, generate, mint_jwt
 
 APP: Final = "bench"
 _HOUR_S: Final = 3600

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.serving.keyed import KeyedNode, publish_key
 from tests.serving.nodes import await_that
 
-from roskva.pipeline.publishing import NodeAt
+from roskva.pipeline.publish_sink import NodeAt
 from roskva.publisher.requests import UpdateBody
 
 

@@ -6,8 +6,8 @@ from tests.serving import certificates
 from tests.serving.certificates import authority, put
 from tests.serving.nodes import Node, await_that
 
-from roskva.cli.certificates import CertificateAuthority
-from roskva.pipeline.publishing import NodeAt
+from roskva.cli.certs import CertificateAuthority
+from roskva.pipeline.publish_sink import NodeAt
 from roskva.publisher.requests import PublishFailure, UpdateBody
 
 

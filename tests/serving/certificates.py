@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from roskva import Tls
-from roskva.cli.certificates import CertificateAuthority, Issued
-from roskva.cli.certs import make
+from roskva.cli.certs import CertificateAuthority, Issued, make
 
 HERE = ["localhost", "127.0.0.1"]
 

@@ -11,11 +11,11 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
+from roskva.cli.config import check_start
 from roskva.cli.outcome import EXIT_CODES, sentences
-from roskva.cli.starting import check_start
 from roskva.config import Config, Source
 from roskva.errors import BadConfig
-from roskva.links.processes import Process, Running, announce, pack_assignment, withdraw
+from roskva.links.processes import Process, RunningNode, announce, pack_assignment, withdraw
 from roskva.logs import log_to_stderr
 from roskva.net.address import in_url
 from roskva.probe.job import ProbeJob
@@ -177,7 +177,7 @@ def _started(
         None if settings.tls.certificate is None else str(settings.tls.certificate.absolute())
     )
     now = time.time()
-    announce(data, Running(os.getpid(), url, now, list(parts), ports.mqtt, certificate))
+    announce(data, RunningNode(os.getpid(), url, now, list(parts), ports.mqtt, certificate))
     said = f"Roskva serves {data} at {url}"
     if ports.mqtt is not None:
         said += f", and MQTT at {address}:{ports.mqtt}"

@@ -15,15 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from roskva.config.access import check_access
-from roskva.config.sections import (
-    NAMED,
-    OFF,
-    SECTIONS,
-    Config,
-    Conflict,
-    IngestConfig,
-    NodeConfig,
-)
+from roskva.config.sections import NAMED, OFF, SECTIONS, Config, Conflict, IngestConfig, NodeConfig
 from roskva.errors import BadConfig, BadName
 from roskva.model import PROBE_APPS, check_app
 

@@ -33,7 +33,6 @@ from roskva.feed.segment import (
 )
 
 _FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 0.02
 
 
 class View(msgspec.Struct, frozen=True):
@@ -222,13 +221,25 @@ def wait_for_growth(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Whether there is something beyond `after`. Looks at the end word, ever less often."""
+    """Whether there is something beyond `after`, in whatever process the feed's writer lives."""
+    return poll(lambda: reader.end() > after, timeout_s, clock=clock, sleep=sleep)
+
+
+def poll(
+    found: Callable[[], bool],
+    timeout_s: float,
+    *,
+    longest_pause_s: float = 0.02,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Whether it came true in time. Looks ever less often."""
     deadline = clock() + timeout_s
     pause = _FIRST_PAUSE_S
-    while reader.end() <= after:
+    while not found():
         left = deadline - clock()
         if left <= 0:
             return False
         sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
+        pause = min(2 * pause, longest_pause_s)
     return True

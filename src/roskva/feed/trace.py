@@ -65,7 +65,7 @@ class Trace:
         return hash % self._one_in == 0 or is_probe(key)
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
-        """Of an update that is wanted."""
+        """That an update, one that is wanted, has passed a stage."""
         noted, which = Update(key, version, stage, published_at=at_us), (key, version)
         if not is_probe(key):
             self._measure(stage, which, at_us)
@@ -118,6 +118,6 @@ class Trace:
 
 
 def _bound(kept: dict[Any, Any]) -> None:
-    """Without what came first."""
+    """Forgets the oldest, if there are too many."""
     if len(kept) > _RECENT:
         del kept[next(iter(kept))]

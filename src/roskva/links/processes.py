@@ -70,7 +70,7 @@ class Process(msgspec.Struct, frozen=True):
     """That it owns."""
 
 
-class Running(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunningNode(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int
     url: str
     started_at: float
@@ -80,15 +80,15 @@ class Running(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of its TLS, for those on this machine who find it here."""
 
 
-def running(data: Path) -> Running | None:
+def running(data: Path) -> RunningNode | None:
     """The node that serves this directory, unless it was stopped; it may have been killed."""
     try:
-        return msgspec.json.decode((data / _FILE).read_bytes(), type=Running)
+        return msgspec.json.decode((data / _FILE).read_bytes(), type=RunningNode)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
 
 
-def announce(data: Path, node: Running) -> None:
+def announce(data: Path, node: RunningNode) -> None:
     temporary = data / f"{_FILE}.tmp"
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(node)))
     os.replace(temporary, data / _FILE)

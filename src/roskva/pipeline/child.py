@@ -9,8 +9,7 @@ import sys
 from roskva.errors import RoskvaError
 from roskva.links.processes import NOT_AGAIN, read_assignment, write_report
 from roskva.logs import log_to_stderr
-from roskva.pipeline.processes import ends_at_once
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import ends_at_once, what_is_missing
 from roskva.wire.admin import PipelineNow
 
 

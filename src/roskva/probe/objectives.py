@@ -63,7 +63,7 @@ def sentence(outcomes: Sequence[Measurement], slo: SloConfig) -> str:
 
 
 def said(outcome: Measurement, slo: SloConfig) -> str:
-    """Of one that was missed."""
+    """Why an objective was missed, in a sentence."""
     path = PATHS[outcome.sli]
     if outcome.seconds is None:
         return f"{outcome.sli} fails ({path}): {outcome.error}."

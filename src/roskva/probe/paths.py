@@ -200,10 +200,10 @@ class Paths:
         async with self._client(identity, app) as client:
             for name in names:
                 await client.register(name, version=0)
-            await _told(client, names, progress)
+            await _until_told(client, names, progress)
 
             async def told(published: ProbeUpdate) -> float:
-                await _told(client, names, progress, published.version)
+                await _until_told(client, names, progress, published.version)
                 return time.perf_counter() - published.began
 
             yield told
@@ -214,14 +214,14 @@ class Paths:
         names = {self._target.first}
         async with self._client("reconnect", PROBE_APP) as client:
             await client.register(self._target.first, version=0)
-            held = await _told(client, names, progress)
+            held = await _until_told(client, names, progress)
 
         async def told(published: ProbeUpdate) -> float:
             await published.acknowledged.wait()
             began = time.perf_counter()
             async with self._client("reconnect", PROBE_APP) as client:
                 await client.register(self._target.first, version=held)
-                await _told(client, names, progress, published.version)
+                await _until_told(client, names, progress, published.version)
                 took = time.perf_counter() - began
                 await _give_up(client, names)
                 return took
@@ -289,7 +289,7 @@ async def _versions(answer: httpx.Response) -> AsyncIterator[int]:
             yield int(json.loads(value)["version"] or 0)
 
 
-async def _told(
+async def _until_told(
     client: Client, names: set[str], progress: Progress, version: int | None = None
 ) -> int:
     """Of all of them at least this version; or anything, if only that it is unknown. Returns the

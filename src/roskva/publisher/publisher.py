@@ -27,13 +27,7 @@ import msgspec
 
 from roskva.core.backoff import Backoff, Dice
 from roskva.errors import BadInput, TooLarge, Unavailable
-from roskva.model import (
-    MAX_PAYLOAD_BYTES,
-    MAX_SOURCE_BYTES,
-    MAX_VERSION,
-    check_app,
-    check_name,
-)
+from roskva.model import MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_VERSION, check_app, check_name
 from roskva.net.address import http_url
 from roskva.net.tasks import OwnedTasks
 from roskva.net.tls import Tls, client_context, explained
@@ -201,12 +195,12 @@ class Publisher:
         text = None if version is None else str(version)
         update = UpdateBody(self.app, name, text, source, payload)
         item = self._waiting(update, depends=version is None or source is not None)
-        return await self._through(item, give_up_after)
+        return await self._until_settled(item, give_up_after)
 
     async def reset(self, name: str, *, give_up_after: float | None = None) -> None:
         """Forget the object's version, and have everybody look again; then publish from any."""
         item = self._waiting(UpdateBody(self.app, name), depends=True, is_reset=True)
-        await self._through(item, give_up_after)
+        await self._until_settled(item, give_up_after)
 
     # Into the buffer, and out of it.
 
@@ -220,7 +214,7 @@ class Publisher:
         body = msgspec.json.encode(update)
         return Waiting(update.name, body, done, depends=depends, is_reset=is_reset)
 
-    async def _through(self, item: Waiting, give_up_after: float | None) -> int:
+    async def _until_settled(self, item: Waiting, give_up_after: float | None) -> int:
         try:
             async with asyncio.timeout(give_up_after):
                 await self._enter(item)

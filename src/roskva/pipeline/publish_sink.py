@@ -33,16 +33,22 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from roskva.config import read_secret
+from roskva.core.backoff import Backoff, Dice
 from roskva.errors import BadInput, RoskvaError
 from roskva.links.processes import running
 from roskva.model import MAX_VERSION, ObjectId, parse_key
 from roskva.net.address import http_url
 from roskva.net.tls import client_context, explained, pinned_context
-from roskva.pipeline.options import Options
-from roskva.pipeline.translation import TRANSLATED
+from roskva.pipeline.columns import columns
+from roskva.pipeline.feeds import Options
 from roskva.publisher.requests import PublishFailure, PublishOutcome, UpdateBody, publish_outcomes
 
 NAME: Final = "roskva-publish"
+TRANSLATED: Final = columns(
+    "app text?, name text?, version text?, source text?, payload bytes?, wrong text?, row text?"
+)
+"""All as text: whoever publishes them says what is wrong with which. `wrong`: the source itself
+could not make sense of this; `row`: what there was, as JSON."""
 COUNTERS: Final = "counters.json"
 _UPDATES: Final = 1000
 _BYTES: Final = 1 << 20
@@ -175,6 +181,7 @@ class NodeAt:
         self._url = url
         self._data = data
         self._key = key
+        self._dice = Dice(random.getrandbits(64))
         self._http: httpx.Client | None = None
 
     def close(self) -> None:
@@ -185,7 +192,7 @@ class NodeAt:
     def publish(self, updates: list[UpdateBody]) -> list[PublishOutcome]:
         """What became of each; what failed for now is sent again."""
         outcomes: dict[int, PublishOutcome] = {}
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while len(outcomes) < len(updates):
             waiting = [i for i in range(len(updates)) if i not in outcomes]
             for i, outcome in zip(
@@ -194,8 +201,7 @@ class NodeAt:
                 if not isinstance(outcome, PublishFailure) or not outcome.retriable:
                     outcomes[i] = outcome
             if len(outcomes) < len(updates):
-                time.sleep(pause_s * random.uniform(0.5, 1.0))
-                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+                time.sleep(backoff.next_delay(self._dice))
         return [outcomes[i] for i in range(len(updates))]
 
     def _request(self, updates: list[UpdateBody]) -> list[PublishOutcome]:
