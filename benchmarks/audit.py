@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.population import plain_audit, write_population
 from benchmarks.result import NotMeasured, Result, Settings
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import what_is_missing
 
 EACH: Final = 5
 SAMPLE: Final = 64

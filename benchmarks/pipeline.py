@@ -16,7 +16,7 @@ import msgspec
 
 from benchmarks.pipeline_node import await_bridge, pipeline, serving
 from benchmarks.result import NotMeasured, Result, Settings
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import what_is_missing
 
 _RATE: Final = 100.0
 _OBJECTS: Final = 20

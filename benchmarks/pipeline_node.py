@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from benchmarks.result import NotMeasured
-from roskva.links.running import running
+from roskva.links.processes import running
 
 SHARDS: Final = 4
 _START_S: Final = 300.0

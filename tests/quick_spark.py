@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from roskva.pipeline.requirements import SHORT_LIVED_JVM, what_is_missing
+from roskva.pipeline.machine import SHORT_LIVED_JVM, what_is_missing
 
 HOME: Final = Path(sys.prefix).resolve() / "spark"
 CLASSES: Final = HOME / "classes.jsa"

@@ -7,7 +7,7 @@ import pytest
 
 from roskva.disk import Disk, RealDisk, storage_errors, write_whole
 from roskva.errors import StorageUnavailable
-from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk
+from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 
 
 @pytest.fixture(params=["real", "simulated"])

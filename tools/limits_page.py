@@ -10,7 +10,7 @@ from roskva.client import link
 from roskva.config import LimitsConfig, Setting, settings
 from roskva.feed import log
 from roskva.links import framing
-from roskva.publisher import buffer
+from roskva.publisher import publisher
 from roskva.server import authorisation, http_port, listening, measuring, pressure, rates
 from roskva.server.access import hook, jwt
 from roskva.store import worker
@@ -165,7 +165,7 @@ BUFFERS: Final[Sequence[tuple[str, str, object, str]]] = (
     (
         "publisher",
         "updates that wait to be sent",
-        f"{buffer.MAX_WAITING}, {buffer.MAX_WAITING_BYTES} bytes",
+        f"{publisher.MAX_WAITING}, {publisher.MAX_WAITING_BYTES} bytes",
         "publish() waits",
     ),
 )

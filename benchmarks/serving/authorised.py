@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from roskva.cli.jwt_keys import Algorithm, add_to_jwks, generate, mint_jwt
+from roskva.cli.token import Algorithm, add_to_jwks, generate, mint_jwt
 from roskva.wire.mqtt.fields import binary, string, varint
 
 APP: Final = "bench"

@@ -23,7 +23,7 @@ from typing import Final
 from benchmarks.plot import Plot
 from benchmarks.result import Result, Settings
 from benchmarks.wormhole import appending, catching_up, readers
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import what_is_missing
 
 TITLE: Final = "Wormhole and Fast ACS: the feed"
 PLOTS: Final = (

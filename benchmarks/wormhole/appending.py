@@ -14,7 +14,7 @@ from roskva.feed.base import START, Batch, Marker
 from roskva.feed.commit import Committer
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update
 
 DISK = RealDisk()

@@ -9,7 +9,7 @@ from benchmarks.pipeline_node import SHARDS, serving
 from benchmarks.result import Result, Settings
 from roskva.disk import RealDisk
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update, shard_of
 from roskva.server.directory import DataDirectory, ShardPlace
 
@@ -25,7 +25,7 @@ _ONLY_BRIDGED: Final = (
 
 
 def run(settings: Settings, scratch: Path) -> list[Result]:
-    from roskva.pipeline.bridging import BridgeSource
+    from roskva.pipeline.bridge import BridgeSource
     from roskva.pipeline.session import spark_session
 
     many, some = (10_000_000, 200_000) if settings.full else (1_000_000, 20_000)
@@ -74,16 +74,16 @@ def _read(spark: Any, data: Path, updates: int) -> float:
 
 def _deliver(spark: Any, data: Path, updates: int) -> float:
     """Per second, until everything is durable where it belongs."""
-    from roskva.pipeline.bridge import Bridge
+    from roskva.pipeline.bridge import SparkBridge
     from roskva.pipeline.feeds import Feeds
-    from roskva.pipeline.matchers import Matchers
+    from roskva.pipeline.node import MatcherLinks
 
     with serving(data, "--no-pipeline", program=_ONLY_BRIDGED):
-        bridge = Bridge(spark, data, fast_path=False)
+        bridge = SparkBridge(spark, data, fast_path=False)
         began = time.perf_counter()
         bridge.close_gaps()
         took = time.perf_counter() - began
-        with closing(Matchers(str(data))) as matchers:
+        with closing(MatcherLinks(str(data))) as matchers:
             assert matchers.positions(range(SHARDS)) == Feeds(str(data)).ends()
         bridge.close()
     return updates / took

@@ -10,9 +10,9 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "roskva.client.client": ("Client",),
-    "roskva.client.listener": ("Listener",),
+    "roskva.client.events": ("Listener",),
     "roskva.publisher.publisher": ("Publisher",),
-    "roskva.publisher.tls": ("Tls",),
+    "roskva.net.tls": ("Tls",),
     "roskva.blocking": ("publish",),
     "roskva.core.effects": (
         "ClientEvent",

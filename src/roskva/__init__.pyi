@@ -1,7 +1,7 @@
 from roskva import blocking as blocking
 from roskva.blocking import publish as publish
 from roskva.client.client import Client as Client
-from roskva.client.listener import Listener as Listener
+from roskva.client.events import Listener as Listener
 from roskva.core.effects import ClientEvent as ClientEvent
 from roskva.core.effects import Notify as Notify
 from roskva.core.effects import NotifyUnknown as NotifyUnknown
@@ -26,7 +26,7 @@ from roskva.errors import Unauthorised as Unauthorised
 from roskva.errors import Unavailable as Unavailable
 from roskva.errors import UnknownClient as UnknownClient
 from roskva.errors import WrongProtocol as WrongProtocol
+from roskva.net.tls import Tls as Tls
 from roskva.publisher.publisher import Publisher as Publisher
-from roskva.publisher.tls import Tls as Tls
 
 __version__: str

@@ -14,15 +14,14 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from roskva.client.client import Client as AsyncClient
 from roskva.client.client import Credential
 from roskva.core.effects import ClientEvent
 from roskva.model import parse_key
+from roskva.net.tls import Tls
 from roskva.publisher.publisher import Publisher as AsyncPublisher
-from roskva.publisher.tls import Tls
 
 __all__ = ["Client", "Publisher", "publish"]
 
@@ -56,9 +55,9 @@ class _InBackground(Generic[Worker]):
 
     def _main(self, entered: Future[None]) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._keep(entered))
+            runner.run(self._hold_open(entered))
 
-    async def _keep(self, entered: Future[None]) -> None:
+    async def _hold_open(self, entered: Future[None]) -> None:
         try:
             async with self._worker:
                 entered.set_result(None)
@@ -97,16 +96,11 @@ class _InBackground(Generic[Worker]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class Client(_InBackground[AsyncClient]):
+class BlockingClient(_InBackground[AsyncClient]):
     """As `roskva.Client`; iterating blocks until there is an event, or the client is closed."""
 
     def __init__(
@@ -156,7 +150,7 @@ class Client(_InBackground[AsyncClient]):
             return None
 
 
-class Publisher(_InBackground[AsyncPublisher]):
+class BlockingPublisher(_InBackground[AsyncPublisher]):
     """As `roskva.Publisher`; threads that publish at the same time share requests."""
 
     def __init__(self, url: str, app: str, tls: Tls | None = None, key: str | None = None) -> None:
@@ -194,7 +188,11 @@ def publish(
 ) -> int:
     """Publish one update of the object `app/name`; whoever has more of them keeps a `Publisher`."""
     target = parse_key(object)
-    with Publisher(url, target.app, tls, key) as publisher:
+    with BlockingPublisher(url, target.app, tls, key) as publisher:
         return publisher.publish(
             target.name, version, source=source, payload=payload, give_up_after=give_up_after
         )
+
+
+Client = BlockingClient
+Publisher = BlockingPublisher

@@ -7,7 +7,7 @@ renamed, removed) need `sync_directory`.
 Calls raise `OSError`, as the system does; `storage_errors` turns those that may pass into
 `StorageUnavailable` where the feed meets its callers.
 
-`roskva.simulated_disk` has one that breaks on request.
+`roskva.simulation.disk` has one that breaks on request.
 """
 
 import errno

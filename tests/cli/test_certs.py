@@ -11,7 +11,7 @@ from cryptography import x509
 from typer.testing import CliRunner, Result
 
 from roskva.cli import certs
-from roskva.publisher.tls import Tls, client_context
+from roskva.net.tls import Tls, client_context
 
 app = typer.Typer()
 certs.register(app)

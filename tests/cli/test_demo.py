@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from tests.cli.real_node import ENVIRONMENT, ROSKVA
 
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import what_is_missing
 
 
 def demonstrated(**environment: str) -> subprocess.CompletedProcess[str]:

@@ -10,11 +10,11 @@ import typer
 from tests.cli.fake_node import FakeNode
 from typer.testing import CliRunner, Result
 
-from roskva.cli import checkup, doctor, reachability
-from roskva.cli.certificates import Authority
-from roskva.cli.certs import make
-from roskva.cli.finding import Finding
+from roskva.cli import doctor
+from roskva.cli.certs import CertificateAuthority, make
+from roskva.cli.doctor import Finding
 from roskva.config import Config, LimitsConfig, NodeConfig, TlsConfig
+from roskva.pipeline.machine import parse_java_version
 
 GOLDEN = Path(__file__).parents[1] / "golden/v1"
 MIB = 1 << 20
@@ -77,7 +77,7 @@ def test_ports_of_a_node_that_runs_are_fine(
     answers = {"/healthz": b"ok\n", "/v1/status": {"version": "0.1.0"}}
     node.answer = lambda _, path, __: (200, answers[path])
     monkeypatch.setenv("ROSKVA_PORT", node.url.rpartition(":")[2])
-    monkeypatch.setattr(reachability, "_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(doctor, "_TIMEOUT_S", 60.0)
     result = run("--data", str(tmp_path), "--json")
     [port] = [finding for finding in json.loads(result.stdout) if finding["what"] == "port"]
     assert port["verdict"] == "ok"
@@ -85,7 +85,7 @@ def test_ports_of_a_node_that_runs_are_fine(
 
 
 def test_an_address_of_another_machine() -> None:
-    finding = reachability.check_port("port", "192.0.2.1", 7600, None)
+    finding = doctor.check_port("port", "192.0.2.1", 7600, None)
     assert (finding.verdict, finding.do) == ("bad", "choose another address with --host")
 
 
@@ -115,14 +115,14 @@ def test_certificates_are_looked_at(tmp_path: Path) -> None:
     tls = TlsConfig(certificate=tmp_path / "server.crt", key=tmp_path / "server.key")
 
     def look() -> tuple[str, str]:
-        finding = reachability.check_certificate(Config(tls=tls))
+        finding = doctor.check_certificate(Config(tls=tls))
         return finding.verdict, finding.found
 
     assert look() == ("ok", f"{tmp_path}/server.crt, good for 29 days")
     (tmp_path / "server.key").chmod(0o640)
     assert look()[0] == "warn"
     for days, verdict, said in ((3, "warn", "expires in 2 days"), (-1, "bad", "has expired")):
-        issued = Authority.create().server(["localhost"], days)
+        issued = CertificateAuthority.create().server(["localhost"], days)
         (tmp_path / "server.crt").write_bytes(issued.certificate)
         (tmp_path / "server.key").write_bytes(issued.key)
         found = look()
@@ -144,7 +144,7 @@ def test_a_data_directory_that_others_can_read_is_worth_a_warning(tmp_path: Path
 
 
 def check_data(data: Path, shards: int | None = None, matchers: int = 0) -> Finding:
-    return checkup.check_data(NodeConfig(data=data, shards=shards, matchers=matchers))
+    return doctor.check_data(NodeConfig(data=data, shards=shards, matchers=matchers))
 
 
 def test_a_data_directory_is_opened_and_left_alone(tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
     [("ext4", "ok"), ("xfs", "ok"), ("nfs4", "bad"), ("tmpfs", "warn"), (None, "warn")],
 )
 def test_file_systems(kind: str | None, verdict: str) -> None:
-    assert checkup.check_file_system(Path("data"), kind).verdict == verdict
+    assert doctor.check_file_system(Path("data"), kind).verdict == verdict
 
 
 def test_the_file_system_of_a_path_is_that_of_its_mount() -> None:
-    assert checkup.file_system_of(Path("/proc/self")) == "proc"
+    assert doctor.file_system_of(Path("/proc/self")) == "proc"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_file_system_of_a_path_is_that_of_its_mount() -> None:
     [([0.004] * 9 + [1.0], "ok"), ([0.05] * 9, "warn"), ([1e-6] * 9, "warn")],
 )
 def test_fsync_is_judged_by_what_is_usual(times: list[float], verdict: str) -> None:
-    assert checkup.judge_fsync(times).verdict == verdict
+    assert doctor.judge_fsync(times).verdict == verdict
 
 
 # The machine.
@@ -202,7 +202,7 @@ def test_fsync_is_judged_by_what_is_usual(times: list[float], verdict: str) -> N
 )
 def test_open_files(limits: tuple[int, int], wanted: int | None, verdict: str) -> None:
     config = Config(limits=LimitsConfig(max_connections=wanted))
-    assert checkup.check_open_files(config, limits).verdict == verdict
+    assert doctor.check_open_files(config, limits).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -216,14 +216,14 @@ def test_open_files(limits: tuple[int, int], wanted: int | None, verdict: str) -
     ],
 )
 def test_clocks(wall: float, drift: float, kept: bool | None, verdict: str) -> None:
-    assert checkup.judge_clock(wall, drift, kept).verdict == verdict
+    assert doctor.judge_clock(wall, drift, kept).verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("available", "verdict"), [(None, "warn"), (100 * MIB, "warn"), (600 * MIB, "ok")]
 )
 def test_memory(available: int | None, verdict: str) -> None:
-    assert checkup.check_memory(available).verdict == verdict
+    assert doctor.check_memory(available).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -236,4 +236,4 @@ def test_memory(available: int | None, verdict: str) -> None:
     ],
 )
 def test_java_versions(said: str, version: int | None) -> None:
-    assert checkup.parse_java_version(said) == version
+    assert parse_java_version(said) == version

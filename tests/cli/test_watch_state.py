@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roskva.cli.watch_state import Told, WatchState, told
+from roskva.cli.watch import WatchLine, WatchState, line_of
 from roskva.core.effects import Notify, NotifyUnknown
 from roskva.errors import BadInput
 from roskva.model import MAX_VERSION
@@ -17,11 +17,11 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_last_word_on_each_object_counts(file: Path) -> None:
     with WatchState(file) as state:
-        state.remember(told(Notify("a/x", 1, 7)))
-        state.remember(told(Notify("a/y", MAX_VERSION, 7, b"payload")))
-        state.remember(told(Notify("a/z", 3, 7)))
-        state.remember(told(Notify("a/x", 2, 7)))
-        state.remember(told(NotifyUnknown("a/z", 8)))
+        state.remember(line_of(Notify("a/x", 1, 7)))
+        state.remember(line_of(Notify("a/y", MAX_VERSION, 7, b"payload")))
+        state.remember(line_of(Notify("a/z", 3, 7)))
+        state.remember(line_of(Notify("a/x", 2, 7)))
+        state.remember(line_of(NotifyUnknown("a/z", 8)))
     with WatchState(file) as state:
         assert state.version("a/x") == 2
         assert state.version("a/y") == MAX_VERSION
@@ -32,12 +32,12 @@ def test_the_last_word_on_each_object_counts(file: Path) -> None:
 
 def test_a_torn_last_line_is_as_if_never_written(file: Path) -> None:
     with WatchState(file) as state:
-        state.remember(told(Notify("a/x", 1, 7)))
-        state.remember(told(Notify("a/x", 2, 7)))
+        state.remember(line_of(Notify("a/x", 1, 7)))
+        state.remember(line_of(Notify("a/x", 2, 7)))
     file.write_bytes(file.read_bytes()[:-5])
     with WatchState(file) as state:
         assert state.version("a/x") == 1
-        state.remember(told(Notify("a/x", 3, 7)))
+        state.remember(line_of(Notify("a/x", 3, 7)))
     with WatchState(file) as state:
         assert state.version("a/x") == 3
 
@@ -74,7 +74,7 @@ def test_an_identity_goes_with_what_it_stands_for(file: Path) -> None:
 def test_the_file_stays_small_however_much_is_told(file: Path) -> None:
     with WatchState(file) as state:
         for version in range(5000):
-            state.remember(told(Notify("a/x", version, 7)))
+            state.remember(line_of(Notify("a/x", version, 7)))
     assert len(file.read_text().splitlines()) < 1100
     with WatchState(file) as state:
         assert state.version("a/x") == 4999
@@ -83,7 +83,7 @@ def test_the_file_stays_small_however_much_is_told(file: Path) -> None:
 
 def test_without_a_file_nothing_is_kept() -> None:
     with WatchState(None) as state:
-        state.remember(Told("a/x", "1", "7"))
+        state.remember(WatchLine("a/x", "1", "7"))
         assert state.identity("a") is None
         assert state.version("a/x") is None
 

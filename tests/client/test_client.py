@@ -12,7 +12,7 @@ from tests.loops import in_loop, until
 from websockets.exceptions import ConnectionClosed
 
 from roskva.client.client import Client
-from roskva.client.listener import Listener
+from roskva.client.events import Listener
 from roskva.core.effects import (
     ClientEvent,
     Notify,

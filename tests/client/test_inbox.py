@@ -2,7 +2,7 @@ import asyncio
 
 from tests.loops import in_loop
 
-from roskva.client.inbox import Inbox
+from roskva.client.events import Inbox
 from roskva.core.effects import (
     ClientEvent,
     Notify,

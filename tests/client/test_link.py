@@ -10,7 +10,7 @@ from tests.client.test_client import contacts, next_of
 from tests.loops import in_loop, until
 
 from roskva.client.client import Client
-from roskva.client.link import Happening, Link
+from roskva.client.link import Happening, WebSocketLink
 from roskva.core.effects import Connected, Disconnected, Trouble
 from roskva.wire.messages import PROTOCOL, ClientMessage, Sync
 
@@ -49,7 +49,7 @@ async def test_client_is_left_at_once_while_it_is_still_connecting() -> None:
 @in_loop
 async def test_link_that_was_hung_up_before_it_began_does_nothing() -> None:
     happened: list[Happening] = []
-    link = Link("ws://127.0.0.1:9", None, 30.0, lambda _, what: happened.append(what))
+    link = WebSocketLink("ws://127.0.0.1:9", None, 30.0, lambda _, what: happened.append(what))
     link.hang_up()
     await link.run()
     assert happened == [Disconnected()]
@@ -60,7 +60,7 @@ async def test_server_that_takes_nothing_is_given_up() -> None:
     happened: list[Happening] = []
     large = ClientMessage(PROTOCOL, 7, 1, syncs=[Sync(b"", [f"app/{'x' * 200}"] * 300)])
     async with ScriptedServer() as server:
-        link = Link(
+        link = WebSocketLink(
             f"ws://127.0.0.1:{server.port}", None, 30.0, lambda _, what: happened.append(what)
         )
         running = asyncio.create_task(link.run())

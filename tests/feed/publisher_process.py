@@ -14,7 +14,7 @@ from roskva.disk import RealDisk
 from roskva.errors import Fenced
 from roskva.feed.commit import Committer
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update
 
 FENCED = 3

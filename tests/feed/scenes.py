@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from roskva.disk import Disk
 from roskva.feed.base import START, Batch, FeedReader, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update
 
 LINEAGE = 0xC0FFEE_0DDBA11

@@ -4,7 +4,7 @@ from tests.feed.scenes import open_log, publish
 
 from roskva.feed.base import Batch, Marker
 from roskva.feed.segment import RESERVED
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 
 
 def test_updates_are_counted_and_voids_are_not() -> None:

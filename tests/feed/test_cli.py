@@ -16,8 +16,8 @@ from roskva.disk import RealDisk
 from roskva.feed.base import Marker
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader
+from roskva.feed.recovery import DISTANCE, skip_ahead
 from roskva.feed.segment import FRAMES_AT
-from roskva.feed.skip import DISTANCE, skip_ahead
 
 
 @pytest.fixture

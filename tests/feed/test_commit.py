@@ -18,7 +18,7 @@ from roskva.feed.base import Committed, Marker
 from roskva.feed.commit import Committer
 from roskva.feed.log import MAX_GROUP_ROWS, LogConfig
 from roskva.feed.reader import LogReader
-from roskva.simulated_disk import Operation, SimulatedDisk
+from roskva.simulation.disk import Operation, SimulatedDisk
 
 STEPS_PER_COMMIT = 3  # write, sync, end word
 

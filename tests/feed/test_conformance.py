@@ -23,10 +23,10 @@ from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.check import verify
 from roskva.feed.log import MAX_GROUP_ROWS, Log, LogConfig
 from roskva.feed.reader import LogReader
-from roskva.feed.retention import Retention
 from roskva.feed.segment import RESERVED
+from roskva.feed.upkeep import Retention
 from roskva.model import Update
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 
 
 class Place:

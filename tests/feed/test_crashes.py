@@ -8,9 +8,9 @@ from tests.feed.scenes import LINEAGE, SMALL, answers, contents, damage, open_lo
 
 from roskva.feed.base import Batch, Marker
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update
-from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk
+from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 
 FATES: tuple[Fate, ...] = get_args(Fate)
 FATES_OF_NAMES = [fate for fate in FATES if fate != "zeroed"]

@@ -8,7 +8,7 @@ from tests.feed.scenes import LINEAGE, contents, damage, open_log, publish, tidy
 from roskva.errors import RoskvaError, StorageUnavailable
 from roskva.feed.base import Marker
 from roskva.feed.log import Log
-from roskva.simulated_disk import Operation, SimulatedDisk
+from roskva.simulation.disk import Operation, SimulatedDisk
 
 
 @pytest.fixture

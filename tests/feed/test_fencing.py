@@ -8,7 +8,7 @@ from roskva.feed.base import Locked
 from roskva.feed.claim import is_claimed
 from roskva.feed.log import LogConfig
 from roskva.feed.segment import FRAMES_AT, End, end_in
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 
 
 @pytest.fixture

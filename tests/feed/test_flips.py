@@ -9,7 +9,7 @@ from roskva.feed.base import Marker
 from roskva.feed.check import Problem, verify
 from roskva.feed.reader import LogReader
 from roskva.feed.segment import FRAMES_AT
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 
 FRAME_HEADER_BYTES = 48
 BODY_STRIDE_BITS = 61  # prime, so that over many frames every position of a byte gets its turn

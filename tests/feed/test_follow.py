@@ -1,7 +1,7 @@
 from tests.feed.scenes import open_log, publish
 
-from roskva.feed.follow import wait_for_growth
-from roskva.simulated_disk import SimulatedDisk
+from roskva.feed.reader import wait_for_growth
+from roskva.simulation.disk import SimulatedDisk
 
 
 class VirtualTime:

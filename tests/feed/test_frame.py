@@ -11,7 +11,7 @@ from roskva.feed.base import updates_of
 from roskva.feed.frame import (
     MAGIC,
     TOGETHER_BYTES,
-    Frame,
+    FrameHeader,
     _framed,
     encode,
     encode_packed,
@@ -51,7 +51,7 @@ def flipped(data: bytes, byte: int) -> bytes:
     return bytes(damaged)
 
 
-def frame_in(view: memoryview, position: int = 0) -> Frame:
+def frame_in(view: memoryview, position: int = 0) -> FrameHeader:
     frame = frame_at(view, position, LINEAGE)
     assert frame is not None
     return frame

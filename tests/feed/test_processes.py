@@ -14,8 +14,7 @@ from tests.feed.scenes import contents, damage, open_log, publish
 
 from roskva.disk import RealDisk
 from roskva.feed.base import Batch, Locked, Marker
-from roskva.feed.follow import wait_for_growth
-from roskva.feed.reader import LogReader
+from roskva.feed.reader import LogReader, wait_for_growth
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 10

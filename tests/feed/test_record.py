@@ -12,9 +12,9 @@ from roskva.feed.record import (
     write_marker,
     write_record,
 )
-from roskva.feed.retention import Retention
 from roskva.feed.segment import FORMAT
-from roskva.simulated_disk import SimulatedDisk
+from roskva.feed.upkeep import Retention
+from roskva.simulation.disk import SimulatedDisk
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from roskva.feed.log import Log
 from roskva.feed.reader import LogReader
 from roskva.feed.segment import END_AT, FRAMES_AT, RESERVED
 from roskva.model import Update
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 
 
 @pytest.fixture

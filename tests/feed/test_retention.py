@@ -2,8 +2,8 @@ import pytest
 from tests.feed.scenes import LINEAGE
 
 from roskva.errors import BadConfig
-from roskva.feed.retention import Retention, expired
 from roskva.feed.segment import Header, Segment
+from roskva.feed.upkeep import Retention, expired
 
 FIRSTS = (1, 11, 21, 31)
 HISTORY = [Segment(f"{n}", Header(LINEAGE, 1, n, n, created_at=n)) for n in FIRSTS]

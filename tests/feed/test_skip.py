@@ -12,9 +12,9 @@ from roskva.feed.check import repair, verify
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.record import write_record
-from roskva.feed.retention import Retention
-from roskva.feed.skip import DISTANCE, SKIP, skip_ahead
-from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk, SimulatedFile
+from roskva.feed.recovery import DISTANCE, SKIP, skip_ahead
+from roskva.feed.upkeep import Retention
+from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk, SimulatedFile
 
 END = 3
 LOST = (END + 1, END + DISTANCE)

@@ -14,7 +14,7 @@ from roskva.feed.frame import encode, encode_packed, next_frame, rows_from
 from roskva.feed.recovery import recover
 from roskva.feed.segment import End, Header, Segment, encode_end, encode_header, ends_in, headers_in
 from roskva.model import Update
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 
 _FIRST: Final = 1
 _WRITTEN: Final = {

@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import what_is_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,4 +26,4 @@ def spark() -> Iterator["SparkSession"]:
 def matchers_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scripted matcher is a thread among others: that it answers late says nothing."""
     for limit in ("_ASK_S", "_ANSWER_S"):
-        monkeypatch.setattr(f"roskva.pipeline.matchers.{limit}", 60.0)
+        monkeypatch.setattr(f"roskva.pipeline.node.{limit}", 60.0)

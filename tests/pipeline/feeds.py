@@ -5,7 +5,7 @@ from pathlib import Path
 
 from roskva.disk import RealDisk
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update, shard_of
 from roskva.server.directory import DataDirectory, ShardPlace
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from roskva.links.running import Process, Running, announce
+from roskva.links.processes import Process, RunningNode, announce
 from roskva.wire.codec import decode_to_shard, encode_link
 from roskva.wire.links import Offer, Taken
 
@@ -25,7 +25,9 @@ class ScriptedMatcher:
         self._shards = shards
         self._open: list[socket.socket] = []
         self.start()
-        announce(data, Running(1, "http://x", 0.0, [Process("state-0", str(socket_path), shards)]))
+        announce(
+            data, RunningNode(1, "http://x", 0.0, [Process("state-0", str(socket_path), shards)])
+        )
 
     def start(self) -> None:
         self._path.unlink(missing_ok=True)

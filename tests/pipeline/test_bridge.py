@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.feeds import WrittenData, updates
 from tests.pipeline.scripted_matcher import ScriptedMatcher
 
-from roskva.pipeline.bridge import Bridge
-from roskva.pipeline.bridging import BEAT, passed
+from roskva.pipeline.bridge import BEAT, SparkBridge, passed
 
 KEYS = [f"app/object-{i}" for i in range(20)]
 
@@ -28,7 +27,7 @@ class Scene:
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.data = WrittenData(directory / "data", shards=1)
         self.matcher = ScriptedMatcher(self.data.path, directory / "state-0", [0], 1000)
-        self.bridge = Bridge(spark, self.data.path, fast_path=False)
+        self.bridge = SparkBridge(spark, self.data.path, fast_path=False)
         self.checkpoint = directory / "checkpoint"
 
     def end(self) -> int:

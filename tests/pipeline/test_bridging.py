@@ -13,10 +13,17 @@ from tests.pipeline.scripted_matcher import ScriptedMatcher
 
 from roskva.core.objects import coalesce
 from roskva.model import Update
-from roskva.pipeline import bridging
-from roskva.pipeline.bridging import BRIDGED, BridgeReader, BridgeSource, GapReader, Ranges, passed
-from roskva.pipeline.matchers import Matchers, matchers_at
-from roskva.pipeline.sink import deliver
+from roskva.pipeline import bridge
+from roskva.pipeline.bridge import (
+    BRIDGED,
+    BridgeReader,
+    BridgeSource,
+    GapReader,
+    Ranges,
+    deliver,
+    passed,
+)
+from roskva.pipeline.node import MatcherLinks, matchers_at
 
 ALL = ReadMaxRows(1_000_000)
 KEYS = ["app/a", "app/b", "app/c"]
@@ -40,7 +47,7 @@ class Scene:
         return reader
 
     def deliver(self, reader: BridgeReader | GapReader, partition: InputPartition) -> None:
-        with closing(Matchers(str(self.data.path))) as matchers:
+        with closing(MatcherLinks(str(self.data.path))) as matchers:
             deliver(pa.Table.from_batches(reader.read(partition)), matchers)
 
     def close(self) -> None:
@@ -103,7 +110,7 @@ def test_a_short_gap_is_closed_in_passing(scene: Scene) -> None:
 def test_a_long_gap_does_not_hold_up_what_is_new(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridging, "SHORT_GAP", 3)
+    monkeypatch.setattr(bridge, "SHORT_GAP", 3)
     scene.data.publish(*updates(KEYS, range(1, 4)))
     assert ranges(scene.reader().partitions(at(6), at(9))) == [(6, 9)]
     gap = scene.options().reader(BRIDGED)
@@ -130,7 +137,7 @@ def test_while_the_fast_path_works_it_only_looks(
     scene.data.publish(*updates(KEYS, range(1, 4)))
     scene.matcher.position[0] = 9
     assert reader.latestOffset(at(0), ALL) == at(9)  # the first look
-    monkeypatch.setattr(bridging, "_CALM_S", 3600.0)
+    monkeypatch.setattr(bridge, "_CALM_S", 3600.0)
     scene.data.publish(*updates(KEYS, range(4, 5)))
     scene.matcher.position[0] = 12
     assert reader.latestOffset(at(9), ALL) == at(9)
@@ -143,8 +150,8 @@ def test_a_matcher_that_stays_behind_is_what_it_is_there_for(
     scene.data.publish(*updates(KEYS, range(1, 4)))
     scene.matcher.position[0] = 9
     assert reader.latestOffset(at(0), ALL) == at(9)
-    monkeypatch.setattr(bridging, "_LOOK_S", 60.0)
-    monkeypatch.setattr(bridging, "_CALM_S", 3600.0)  # else it would move on for that reason
+    monkeypatch.setattr(bridge, "_LOOK_S", 60.0)
+    monkeypatch.setattr(bridge, "_CALM_S", 3600.0)  # else it would move on for that reason
     scene.data.publish(*updates(KEYS, range(4, 5)))
     assert reader.latestOffset(at(9), ALL) == at(12)
 
@@ -153,7 +160,7 @@ def test_a_beat_keeps_the_workers_warm(scene: Scene, monkeypatch: pytest.MonkeyP
     reader = scene.reader(warmPartitions="2")
     scene.matcher.position[0] = 0
     start = reader.latestOffset(at(0), ALL)
-    monkeypatch.setattr(bridging, "_BEAT_S", 0.0)
+    monkeypatch.setattr(bridge, "_BEAT_S", 0.0)
     end = reader.latestOffset(start, ALL)
     assert end["beat"] == start["beat"] + 1
     partitions = reader.partitions(start, end)

@@ -15,8 +15,7 @@ import pytest
 from benchmarks.ports import free_port
 from tests.serving.nodes import ROSKVA, Node, await_that
 
-from roskva.pipeline.processes import tree
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import tree, what_is_missing
 
 pytestmark = [
     pytest.mark.verify,

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roskva.core.freshness import due
 from roskva.model import MAX_VERSION, NO_EPOCH, NO_VERSION
-from roskva.pipeline.jobs.audit import DUE, Look, audit, second_look
-from roskva.pipeline.jobs.tail import CURRENT_EPOCH, with_tail
+from roskva.pipeline.jobs.audit import CURRENT_EPOCH, DUE, Look, audit, second_look, with_tail
 from roskva.pipeline.state import State
 
 Combination = tuple[int | None, int | None, int | None, int]

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from roskva.errors import BadInput
 from roskva.feed.trace import DIRECTORY, Trace
 from roskva.model import PROBE_APP
+from roskva.pipeline.history import TraceReader, traces
 from roskva.pipeline.jobs.latency import deliveries, latency, stage_times
 from roskva.pipeline.jobs.plots import draw
-from roskva.pipeline.traces import TraceReader, traces
 
 _SCHEMA = "object string, version long, stage string, at long"
 

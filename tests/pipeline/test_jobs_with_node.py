@@ -15,14 +15,14 @@ from tests.pipeline.test_state import read
 
 from roskva import Notify, NotifyUnknown
 from roskva.blocking import Client, publish
-from roskva.cli.job_session import state_of
+from roskva.cli.job import state_of
 from roskva.errors import Unavailable
 from roskva.pipeline import node
-from roskva.pipeline.bridge import Bridge
+from roskva.pipeline.bridge import SparkBridge
+from roskva.pipeline.history import TraceReader, traces
 from roskva.pipeline.jobs.audit import Audit, Look, audit
 from roskva.pipeline.jobs.gc import gc
 from roskva.pipeline.jobs.latency import latency
-from roskva.pipeline.traces import TraceReader, traces
 
 GRACE_S = 0.5
 """Acks are written down within two seconds; where that matters, a test waits for them."""
@@ -188,7 +188,7 @@ def test_what_a_bridge_brings_is_noted_and_its_time_is_that_of_spark(
 ) -> None:
     with sampling(tmp_path, "--no-fast-path") as running:
         address = running.url.replace("http", "ws")
-        bridge = Bridge(spark, tmp_path / "data", fast_path=False)
+        bridge = SparkBridge(spark, tmp_path / "data", fast_path=False)
         query = bridge.start(tmp_path / "checkpoint")
         try:
             until(lambda: query.lastProgress is not None)

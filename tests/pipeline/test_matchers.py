@@ -1,4 +1,4 @@
-"""Matchers that answer, that are down, that hang: a bridge gets on with all of them."""
+"""MatcherLinks that answer, that are down, that hang: a bridge gets on with all of them."""
 
 import time
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from tests.serving.nodes import await_that
 
 from roskva.feed.base import Marker
 from roskva.model import Update
-from roskva.pipeline import matchers as under_test
-from roskva.pipeline.matchers import Entry, Matchers, Range
+from roskva.pipeline import node as under_test
+from roskva.pipeline.node import Entry, MatcherLinks, Range
 
 LINEAGE = 77
 
@@ -27,8 +27,8 @@ def matcher(tmp_path: Path) -> Iterator[ScriptedMatcher]:
 
 
 @pytest.fixture
-def matchers(matcher: ScriptedMatcher, tmp_path: Path) -> Iterator[Matchers]:
-    with closing(Matchers(str(tmp_path))) as found:
+def matchers(matcher: ScriptedMatcher, tmp_path: Path) -> Iterator[MatcherLinks]:
+    with closing(MatcherLinks(str(tmp_path))) as found:
         yield found
 
 
@@ -37,14 +37,14 @@ def entries(offsets: range, payload: bytes | None = None) -> list[Entry]:
 
 
 def test_positions_are_those_of_the_shards_that_answer(
-    matcher: ScriptedMatcher, matchers: Matchers
+    matcher: ScriptedMatcher, matchers: MatcherLinks
 ) -> None:
     matcher.position = {0: 5, 1: 9}
     assert matchers.positions([0, 1, 2]) == {0: Marker(LINEAGE, 5), 1: Marker(LINEAGE, 9)}
 
 
 def test_a_range_is_offered_in_parts_that_follow_each_other(
-    matcher: ScriptedMatcher, matchers: Matchers
+    matcher: ScriptedMatcher, matchers: MatcherLinks
 ) -> None:
     rows = entries(range(10, 30_000, 7))
     assert matchers.deliver(Range(0, LINEAGE, 1, 30_000), rows) == Marker(LINEAGE, 30_000)
@@ -54,14 +54,14 @@ def test_a_range_is_offered_in_parts_that_follow_each_other(
     assert [entry for offer in matcher.offers for entry in offer.updates] == rows
 
 
-def test_parts_are_small_in_bytes_too(matcher: ScriptedMatcher, matchers: Matchers) -> None:
+def test_parts_are_small_in_bytes_too(matcher: ScriptedMatcher, matchers: MatcherLinks) -> None:
     rows = entries(range(1, 1001), b"x" * 16_000)
     assert matchers.deliver(Range(0, LINEAGE, 1, 1000), rows) == Marker(LINEAGE, 1000)
     assert len(matcher.offers) > 10
 
 
 def test_a_gap_is_told_by_where_the_matcher_stands(
-    matcher: ScriptedMatcher, matchers: Matchers
+    matcher: ScriptedMatcher, matchers: MatcherLinks
 ) -> None:
     matcher.position[0] = 3
     rows = entries(range(10, 20_000))
@@ -69,7 +69,7 @@ def test_a_gap_is_told_by_where_the_matcher_stands(
 
 
 def test_one_that_is_down_is_left_alone_and_found_again(
-    matcher: ScriptedMatcher, matchers: Matchers
+    matcher: ScriptedMatcher, matchers: MatcherLinks
 ) -> None:
     assert matchers.positions([0])
     matcher.stop()
@@ -83,7 +83,7 @@ def test_one_that_is_down_is_left_alone_and_found_again(
 
 
 def test_one_that_was_started_again_is_found_at_once(
-    matcher: ScriptedMatcher, matchers: Matchers
+    matcher: ScriptedMatcher, matchers: MatcherLinks
 ) -> None:
     assert matchers.positions([0])
     matcher.stop()
@@ -92,7 +92,7 @@ def test_one_that_was_started_again_is_found_at_once(
 
 
 def test_one_that_hangs_costs_one_wait_and_then_next_to_nothing(
-    matcher: ScriptedMatcher, matchers: Matchers, monkeypatch: pytest.MonkeyPatch
+    matcher: ScriptedMatcher, matchers: MatcherLinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(under_test, "_ASK_S", 0.2)
     monkeypatch.setattr(under_test, "_LEFT_ALONE_S", (3600.0,))
@@ -105,6 +105,6 @@ def test_one_that_hangs_costs_one_wait_and_then_next_to_nothing(
 
 
 def test_without_a_node_there_is_nobody(tmp_path: Path) -> None:
-    matchers = Matchers(str(tmp_path))
+    matchers = MatcherLinks(str(tmp_path))
     assert matchers.positions([0]) == {}
     assert matchers.deliver(Range(0, 1, 1, 1), entries(range(1, 2))) is None

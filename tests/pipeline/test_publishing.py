@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from tests.pipeline.scripted_node import ScriptedNode
 
-from roskva.pipeline.publishing import (
+from roskva.pipeline.publish_sink import (
+    TRANSLATED,
     Counters,
     DeadLetters,
     NodeAt,
@@ -20,7 +21,6 @@ from roskva.pipeline.publishing import (
     read_counters,
     write_counters,
 )
-from roskva.pipeline.translation import TRANSLATED
 
 SCHEMA = to_arrow_schema(TRANSLATED, timezone="UTC")
 Row = dict[str, Any]

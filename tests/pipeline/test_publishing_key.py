@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.serving.keyed import KeyedNode, publish_key
 from tests.serving.nodes import await_that
 
-from roskva.pipeline.publishing import NodeAt, Published
+from roskva.pipeline.publish_sink import NodeAt
+from roskva.publisher.requests import UpdateBody
 
 
 def test_rows_wait_until_the_key_is_accepted(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_rows_wait_until_the_key_is_accepted(tmp_path: Path) -> None:
     try:
         node.start()
         with closing(NodeAt(node.url, "", f"file:{file}")) as at:
-            updates = [Published("catalog", "x", "7")]
+            updates = [UpdateBody("catalog", "x", "7")]
             publishing = threading.Thread(target=lambda: outcomes.extend(at.publish(updates)))
             publishing.start()
             await_that(lambda: at._http is not None, 60.0)

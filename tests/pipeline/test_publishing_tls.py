@@ -6,9 +6,9 @@ from tests.serving import certificates
 from tests.serving.certificates import authority, put
 from tests.serving.nodes import Node, await_that
 
-from roskva.cli.certificates import Authority
-from roskva.pipeline.publishing import NodeAt, Published
-from roskva.publisher.answers import Failure
+from roskva.cli.certs import CertificateAuthority
+from roskva.pipeline.publish_sink import NodeAt
+from roskva.publisher.requests import PublishFailure, UpdateBody
 
 
 def test_updates_reach_a_node_with_tls(tmp_path: Path) -> None:
@@ -20,16 +20,18 @@ def test_updates_reach_a_node_with_tls(tmp_path: Path) -> None:
     at = NodeAt("", str(node.data))
     try:
         node.start()
-        assert at.publish([Published("test", "x", "1")]) == [1]
-        put(certs, Authority.create().server(["localhost"], 30))
+        assert at.publish([UpdateBody("test", "x", "1")]) == [1]
+        put(certs, CertificateAuthority.create().server(["localhost"], 30))
         node.reload()
         await_that(lambda: "is read again" in node.said(), 30.0)
         at.close()
-        assert at.publish([Published("test", "x", "2")]) == [2]
-        put(certs, Authority.create().server(["localhost"], 30))  # the node does not know of it
+        assert at.publish([UpdateBody("test", "x", "2")]) == [2]
+        put(
+            certs, CertificateAuthority.create().server(["localhost"], 30)
+        )  # the node does not know of it
         at.close()
-        [refused] = at._request([Published("test", "x", "3")])
-        assert isinstance(refused, Failure)
+        [refused] = at._request([UpdateBody("test", "x", "3")])
+        assert isinstance(refused, PublishFailure)
         assert "certificate" in refused.text
     finally:
         at.close()

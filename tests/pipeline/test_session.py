@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from roskva.pipeline import requirements
-from roskva.pipeline.requirements import PipelineMissing, require_pipeline, what_is_missing
+from roskva.pipeline import machine
+from roskva.pipeline.machine import PipelineMissing, require_pipeline, what_is_missing
 
 
 def test_a_session_computes_and_leaves_nothing_where_it_was_started(
@@ -16,7 +16,7 @@ def test_a_session_computes_and_leaves_nothing_where_it_was_started(
 
 
 def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements, "find_spec", lambda name: None)
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
     assert "pip install 'roskva[spark]'" in str(what_is_missing())
     with pytest.raises(PipelineMissing):
         require_pipeline()

@@ -13,8 +13,8 @@ from tests.pipeline.feeds import WrittenData, updates
 
 from roskva.errors import BadInput
 from roskva.feed.log import LogConfig
-from roskva.feed.retention import Retention
 from roskva.feed.segment import RESERVED
+from roskva.feed.upkeep import Retention
 from roskva.model import Update, shard_of
 from roskva.pipeline import source
 from roskva.pipeline.source import DataLoss, FeedSource, FeedStreamReader, ShardRange

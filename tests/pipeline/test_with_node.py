@@ -23,8 +23,7 @@ import pytest
 from tests.serving.followers import Record, by_library
 from tests.serving.nodes import ROSKVA, Node, await_that
 
-from roskva.pipeline.processes import tree
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import tree, what_is_missing
 
 ROUNDS = int(os.environ.get("ROSKVA_KILL_ROUNDS", "0"))
 KEYS = [f"test/object-{i}" for i in range(200)]

@@ -4,11 +4,9 @@ import pytest
 
 from roskva.config import SLIS, ProbeConfig, SloConfig
 from roskva.model import PROBE_APP, ObjectId, shard_of
-from roskva.probe.budget import DAY_S, HOUR_S, Budget
-from roskva.probe.judging import missed, sentence
-from roskva.probe.pipeline import what_is_wrong
-from roskva.probe.round import PATHS, Outcome, objects
-from roskva.probe.watching import Watch
+from roskva.probe.objectives import DAY_S, HOUR_S, Budget, Objectives, missed, sentence
+from roskva.probe.paths import what_is_wrong
+from roskva.probe.round import PATHS, Measurement, objects
 from roskva.wire.admin import PartNow, PipelineNow
 
 SLO = SloConfig()
@@ -16,8 +14,8 @@ ROUND_S = 5.0
 
 
 def test_the_sentence_names_what_was_too_slow_and_what_failed() -> None:
-    slow, good = Outcome("publish", 0.4), Outcome("register", 0.1)
-    failed = Outcome("notify-mqtt", None, "not within 2 s")
+    slow, good = Measurement("publish", 0.4), Measurement("register", 0.1)
+    failed = Measurement("notify-mqtt", None, "not within 2 s")
     assert missed(slow, SLO)
     assert not missed(good, SLO)
     assert sentence([good], SLO) == "All 1 paths are well."
@@ -70,9 +68,9 @@ def test_what_is_longer_ago_than_a_day_is_forgotten_and_takes_no_room() -> None:
 
 
 def test_what_was_not_measured_is_neither_kept_nor_missed() -> None:
-    watch = Watch(ProbeConfig(), SLO, 1)
-    watch.took([Outcome("publish", 0.01), Outcome("notify-mqtt", 0.02)])
-    found = watch.took([Outcome("publish", None, "the disk is full")])
+    watch = Objectives(ProbeConfig(), SLO, 1)
+    watch.took([Measurement("publish", 0.01), Measurement("notify-mqtt", 0.02)])
+    found = watch.took([Measurement("publish", None, "the disk is full")])
     publish, mqtt = found.objectives
     assert (publish.kept, publish.measured, publish.missed) == (False, 2, 1)
     assert publish.text == "publish fails (publisher → feed): the disk is full."

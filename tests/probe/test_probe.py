@@ -18,7 +18,7 @@ from tests.serving.nodes import HTTP, ROSKVA, Node, await_that
 from roskva.config import SLIS, load
 from roskva.model import PROBE_APP, PROBE_SLOW_APP
 from roskva.probe.paths import Target
-from roskva.probe.round import PATIENCE_S, Outcome, objects, probe
+from roskva.probe.round import PATIENCE_S, Measurement, objects, probe
 from roskva.server.access.prober import credential
 from roskva.store.rocksdb import RocksStore
 from roskva.store.rows import CLIENT
@@ -140,7 +140,7 @@ def test_a_target_that_is_longer_is_waited_for(node: Node, tmp_path: Path) -> No
         await asyncio.sleep(PATIENCE_S + 0.5)
         signal_all(node.processes(), signal.SIGCONT)
 
-    async def held_up() -> list[Outcome]:
+    async def held_up() -> list[Measurement]:
         signal_all(node.processes(), signal.SIGSTOP)
         outcomes, _ = await asyncio.gather(probe(target, load(PATIENT).slo), go_on())
         return outcomes

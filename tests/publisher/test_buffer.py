@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.loops import in_loop
 
-from roskva.publisher.buffer import MAX_BATCH, MAX_BATCH_BYTES, Buffer, Waiting
+from roskva.publisher.publisher import MAX_BATCH, MAX_BATCH_BYTES, Buffer, Waiting
 
 
 def item(name: str, *, depends: bool = False, is_reset: bool = False, size: int = 50) -> Waiting:

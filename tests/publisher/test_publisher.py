@@ -19,7 +19,7 @@ from roskva.errors import (
     Unauthorised,
     Unavailable,
 )
-from roskva.publisher import buffer
+from roskva.publisher import publisher as limits
 from roskva.publisher.publisher import Publisher
 
 
@@ -79,7 +79,7 @@ async def test_requests_stay_small_enough_for_the_server() -> None:
             *(publisher.publish(f"{number}", 1, payload=payload) for number in range(100))
         )
     sizes = [sum(len(update["payload"]) for update in request) for request in server.requests]
-    assert max(sizes) <= buffer.MAX_BATCH_BYTES
+    assert max(sizes) <= limits.MAX_BATCH_BYTES
     assert len(sizes) == 3
 
 
@@ -220,13 +220,13 @@ async def test_full_buffer_lets_nobody_in_until_there_is_room() -> None:
         server.go.clear()
         waiting = [
             asyncio.create_task(publisher.publish("alice", number))
-            for number in range(buffer.MAX_WAITING + 100)
+            for number in range(limits.MAX_WAITING + 100)
         ]
         await until(lambda: server.under_way == 1)
-        assert len(publisher._buffer) == buffer.MAX_WAITING
+        assert len(publisher._buffer) == limits.MAX_WAITING
         server.go.set()
-        assert await asyncio.gather(*waiting) == list(range(buffer.MAX_WAITING + 100))
-    assert server.versions() == [("alice", str(n)) for n in range(buffer.MAX_WAITING + 100)]
+        assert await asyncio.gather(*waiting) == list(range(limits.MAX_WAITING + 100))
+    assert server.versions() == [("alice", str(n)) for n in range(limits.MAX_WAITING + 100)]
 
 
 @in_loop

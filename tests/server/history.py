@@ -8,7 +8,7 @@ from roskva.core.effects import ObjectRow, PutObject, PutShard, Write
 from roskva.disk import RealDisk
 from roskva.feed.base import Batch, Foreign, Marker, Missing
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update
 from roskva.store import rows
 from roskva.store.base import Store

@@ -41,7 +41,7 @@ from roskva.core.rows import Rows
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Committed, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import NO_MARK, Key, Update, object_epoch, shard_epoch
 from roskva.store import rows as layout
 from roskva.store.rocksdb import RocksStore

@@ -24,7 +24,7 @@ from tests.server.history import (
 from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Foreign, Locked, Marker, Missing
 from roskva.feed.commit import Committer
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.model import Update
 from roskva.server.backup import (
     MANIFEST,

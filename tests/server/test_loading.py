@@ -21,7 +21,7 @@ def test_a_process_that_comes_back_loads_nothing_that_its_clients_do_not_need() 
 def test_a_writer_has_loaded_arrow_before_anybody_publishes() -> None:
     opening = (
         "from roskva.feed.log import Log\n"
-        "from roskva.simulated_disk import SimulatedDisk\n"
+        "from roskva.simulation.disk import SimulatedDisk\n"
         "Log.open(SimulatedDisk(), 'feed', lineage=1, now_us=0)"
     )
     assert "pyarrow" in loaded(opening)
@@ -30,7 +30,7 @@ def test_a_writer_has_loaded_arrow_before_anybody_publishes() -> None:
 def test_a_reader_has_loaded_arrow_before_there_is_anything_to_read() -> None:
     opening = (
         "from roskva.feed.log import Log, LogConfig\n"
-        "from roskva.simulated_disk import SimulatedDisk\n"
+        "from roskva.simulation.disk import SimulatedDisk\n"
         "log = Log.open(\n"
         "    SimulatedDisk(), 'feed', lineage=1, now_us=0, config=LogConfig(packed=True)\n"
         ")\n"

@@ -14,8 +14,8 @@ from tests.server.running import RunningShard, put_back
 
 from roskva.core.effects import Applied, LoadObjects, ObjectRow, Persist, ReadFeed
 from roskva.errors import Fenced
-from roskva.feed.retention import Retention
 from roskva.feed.segment import RESERVED
+from roskva.feed.upkeep import Retention
 from roskva.model import NO_VERSION, Update
 from roskva.server.backup import back_up_stopped, restore
 from roskva.server.directory import DataDirectory

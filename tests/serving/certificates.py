@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from roskva import Tls
-from roskva.cli.certificates import Authority, Issued
-from roskva.cli.certs import make
+from roskva.cli.certs import CertificateAuthority, Issued, make
 
 HERE = ["localhost", "127.0.0.1"]
 
@@ -21,8 +20,10 @@ def settings(file: Path, certs: Path, *more: str) -> Path:
     return file
 
 
-def authority(certs: Path) -> Authority:
-    return Authority.read(Issued((certs / "ca.crt").read_bytes(), (certs / "ca.key").read_bytes()))
+def authority(certs: Path) -> CertificateAuthority:
+    return CertificateAuthority.read(
+        Issued((certs / "ca.crt").read_bytes(), (certs / "ca.key").read_bytes())
+    )
 
 
 def put(certs: Path, issued: Issued, name: str = "server") -> None:

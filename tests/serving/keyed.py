@@ -15,7 +15,7 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from tests.serving.nodes import START_S, Node, await_that
 
-from roskva.cli.jwt_keys import Algorithm, PrivateKey, add_to_jwks, generate, key_id, mint_jwt
+from roskva.cli.token import Algorithm, PrivateKey, add_to_jwks, generate, key_id, mint_jwt
 
 ADMIN_KEY: Final = "the-admin-key-of-the-tests"
 HOUR: Final = 3600

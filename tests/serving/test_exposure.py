@@ -9,7 +9,7 @@ from tests.serving import certificates
 from tests.serving.nodes import HTTP, ROSKVA, Node, await_that
 
 from roskva.config import AdminConfig, Config, NodeConfig, TlsConfig, exposed
-from roskva.config.exposure import is_loopback
+from roskva.config.access import is_loopback
 
 TLS = TlsConfig(certificate=Path("c"), key=Path("k"))
 

@@ -5,16 +5,7 @@ from pathlib import Path
 import pytest
 from tests.store.conformance import Kind
 
-from roskva.store.base import (
-    MAX_BATCH,
-    MAX_TIMESTAMP,
-    Cell,
-    DeleteCell,
-    DeleteRow,
-    Put,
-    Row,
-    Store,
-)
+from roskva.store.base import MAX_BATCH, MAX_TIMESTAMP, Cell, DeleteCell, DeleteRow, Put, Row, Store
 
 
 def rows(store: Store, start: bytes = b"", end: bytes | None = None) -> dict[bytes, Row]:

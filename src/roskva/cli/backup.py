@@ -12,13 +12,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from roskva.cli.outcome import EXIT_CODES, sentences
 from roskva.feed.base import Locked
-from roskva.links.running import running
-from roskva.server.backup import (
-    RestoredShard,
-    back_up_running,
-    back_up_stopped,
-    read_manifest,
-)
+from roskva.links.processes import running
+from roskva.server.backup import RestoredShard, back_up_running, back_up_stopped, read_manifest
 from roskva.server.backup import restore as restore_backup
 from roskva.server.directory import DataDirectory
 

@@ -1,7 +1,7 @@
 """`roskva config`: write a file of settings, and check one."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -10,9 +10,9 @@ from rich.table import Table
 
 from roskva.cli.outcome import sentences
 from roskva.cli.settings_file import template
-from roskva.cli.starting import check_start
-from roskva.config import NAMED, OFF, SECTIONS, Config, load, settings
+from roskva.config import NAMED, OFF, SECTIONS, Config, exposed, load, read_secret, settings
 from roskva.errors import BadConfig
+from roskva.server.tls import server_context
 
 FILE = "roskva.toml"
 
@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of settings.")]
+
+INSECURE: Final = "or say --insecure, if everybody who can reach it may do everything"
 
 
 def register(main: typer.Typer) -> None:
@@ -88,3 +90,16 @@ def shown(value: object, may_be_off: bool) -> str:
     if type(value) is bool:
         return str(value).lower()
     return f"{value:,}" if type(value) is int and value > 65535 else str(value)
+
+
+def check_start(config: Config, insecure: bool) -> None:
+    """All that can be wrong with settings that are well-formed, or `BadConfig`."""
+    if config.tls.enabled:
+        server_context(config.tls)
+    if config.admin.key is not None:
+        read_secret("key under [admin]", config.admin.key)
+    if config.probe.key is not None:
+        read_secret("key under [probe]", config.probe.key)
+    problems = exposed(config)
+    if problems and not insecure:
+        raise BadConfig("\n".join([*problems, INSECURE]))

@@ -18,10 +18,9 @@ from roskva.errors import BadInput
 from roskva.feed.base import Batch, FeedReader, Foreign, Idle, Marker, Missing
 from roskva.feed.check import Checked, repair, verify
 from roskva.feed.claim import is_claimed
-from roskva.feed.follow import wait_for_growth
-from roskva.feed.reader import LogReader
+from roskva.feed.reader import LogReader, wait_for_growth
 from roskva.feed.record import MARKERS, read_markers
-from roskva.feed.skip import skip_in
+from roskva.feed.recovery import skip_in
 
 _LOOK_AGAIN_S = 0.5
 

@@ -1,20 +1,47 @@
 """`roskva job NAME`: batch jobs over the state of a node, on Spark."""
 
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from roskva.cli import job_report as report
-from roskva.cli.job_session import check_state, feed_of, is_backup, print_json, session, state_of
 from roskva.cli.outcome import EXIT_CODES, FAILED, OK, sentences
 from roskva.errors import BadInput
-from roskva.pipeline.output import writer
+from roskva.pipeline.machine import require_pipeline, spark_settings
+from roskva.server.backup import MANIFEST
+from roskva.server.checkpoints import checkpoints
 from roskva.server.directory import DataDirectory
 from roskva.server.inside.pipeline import keep, keep_objects
+
+if TYPE_CHECKING:
+    from roskva.pipeline.state import State
+
+Spark = Any
+"""A session. Only the pipeline knows what that is."""
+
+_SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv"}
+_POLL_S: Final = 0.1
+_SETTINGS: Final = {
+    # Unlike the bridge, jobs shuffle, and are over when they are done.
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+    "spark.driver.memory": "4g",
+}
 
 DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="A data directory, of a node that runs or not.")
@@ -167,10 +194,10 @@ def latency(
     with sentences():
         write = writer(out)
         with session("latency", master, conf) as spark:
+            from roskva.pipeline.history import traces
             from roskva.pipeline.jobs.latency import deliveries, stage_times
             from roskva.pipeline.jobs.latency import latency as run
             from roskva.pipeline.jobs.plots import draw
-            from roskva.pipeline.traces import traces
 
             noted = traces(spark, data)
             if write is not None:
@@ -246,3 +273,111 @@ def plan(
         if data is not None:
             keep(data, "plan", began, found)
     print_json(found) if json else report.show_plan(found)
+
+
+# What jobs have in common: a file for all rows, a Spark session with a bar, the state they look at.
+
+
+def writer(path: Path | None) -> Callable[[Any], None] | None:
+    """Of a DataFrame: one file, Parquet or CSV by its suffix; the directory must be there."""
+    if path is None:
+        return None
+    if path.suffix not in _SUFFIXES:
+        raise BadInput(f"{path}: the suffix says what is written, {' or '.join(_SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent} is no directory")
+    return lambda table: _write_table(table, path)
+
+
+def _write_table(table: Any, path: Path) -> None:
+    kind = _SUFFIXES[path.suffix]
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as parts:
+        target = f"{parts}/{kind}"
+        table.coalesce(1).write.format(kind).option("header", True).save(
+            f"file://{Path(target).resolve()}"
+        )
+        [made] = Path(target).glob(f"part-*.{kind}")
+        shutil.move(made, path)
+
+
+@contextmanager
+def session(name: str, master: str, conf: list[str] | None) -> Iterator[Spark]:
+    """A Spark session with a bar on the terminal that says how far it is."""
+    settings = {**_SETTINGS, **spark_settings(conf)}
+    require_pipeline()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    terminal = Console(stderr=True)
+    bar = Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=terminal,
+        transient=True,
+        disable=not terminal.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("starting Spark", total=None)
+        from roskva.pipeline.session import Tasks, spark_errors, spark_session
+
+        spark = spark_session(f"roskva job {name}", master, settings)
+        try:
+            tasks = Tasks(spark)
+
+            def show() -> None:
+                done, total = tasks.look()
+                bar.update(task, description=name, completed=done, total=total or None)
+
+            with _every(_POLL_S, show), spark_errors():
+                yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _every(seconds: float, do: Callable[[], None]) -> Iterator[None]:
+    ended = threading.Event()
+
+    def loop() -> None:
+        while not ended.wait(seconds):
+            do()
+
+    thread = threading.Thread(target=loop, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def state_of(path: Path) -> Iterator["State"]:
+    """A backup as it is, or a checkpoint of a data directory for as long as this lasts."""
+    from roskva.pipeline.state import State
+
+    if is_backup(path):
+        yield State(path)
+        return
+    name = f"job-{secrets.token_hex(4)}"
+    with checkpoints(DataDirectory.open(path), name):
+        yield State(path, name)
+
+
+def check_state(path: Path) -> None:
+    """Raises `BadInput` if there is none: whoever mistyped it need not wait for Spark to start."""
+    if not is_backup(path):
+        DataDirectory.open(path)
+
+
+def is_backup(path: Path) -> bool:
+    return (path / MANIFEST).exists()
+
+
+def print_json(found: msgspec.Struct) -> None:
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+
+
+def feed_of(spark: Spark, data: Path) -> Any:
+    from roskva.pipeline.source import NAME, FeedSource
+
+    spark.dataSource.register(FeedSource)
+    return spark.read.format(NAME).option("failOnDataLoss", False).load(str(data))

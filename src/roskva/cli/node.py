@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Final, TypeVar
 
 import httpx
@@ -13,9 +12,14 @@ from roskva.cli.outcome import NodeRefused
 from roskva.config import read_secret
 from roskva.errors import Unavailable
 from roskva.model import ObjectId
-from roskva.publisher.address import http_url
-from roskva.publisher.answers import Failure, Outcome, publish_outcomes, reset_outcome
-from roskva.publisher.tls import Tls, client_context, explained
+from roskva.net.address import http_url
+from roskva.net.tls import Tls, client_context, explained
+from roskva.publisher.requests import (
+    PublishFailure,
+    PublishOutcome,
+    publish_outcomes,
+    reset_outcome,
+)
 
 DEFAULT_URL: Final = "http://127.0.0.1:7600"
 _TIMEOUT_S: Final = 30.0
@@ -103,15 +107,10 @@ class NodeApi:
     def __enter__(self) -> "NodeApi":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def publish(self, updates: Sequence[object]) -> list[Outcome]:
+    def publish(self, updates: Sequence[object]) -> list[PublishOutcome]:
         """One for each update, in order: its version, or why it has none."""
         response = self._request("POST", "/v1/publish", updates)
         return publish_outcomes(response.status_code, response.content, len(updates))
@@ -147,7 +146,7 @@ class NodeApi:
 
     def _done(self, response: httpx.Response) -> bytes:
         outcome = reset_outcome(response.status_code, response.content)
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, PublishFailure):
             raise error_of(outcome)
         return response.content
 
@@ -157,7 +156,7 @@ def admin_api(url: str, tls: Tls | None, key: str) -> NodeApi:
     return NodeApi(url, tls, key=secret_of(key))
 
 
-def error_of(failure: Failure) -> Unavailable | NodeRefused:
+def error_of(failure: PublishFailure) -> Unavailable | NodeRefused:
     sentence = f"{failure.text or 'refused'} ({failure.code})"
     return Unavailable(sentence) if failure.retriable else NodeRefused(sentence)
 

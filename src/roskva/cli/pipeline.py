@@ -15,8 +15,7 @@ from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
 from roskva.config import Config, load
 from roskva.errors import BadConfig
 from roskva.logs import log_to_stderr
-from roskva.pipeline.processes import ends_at_once
-from roskva.pipeline.requirements import require_pipeline
+from roskva.pipeline.machine import ends_at_once, require_pipeline, spark_settings
 
 if TYPE_CHECKING:
     from roskva.pipeline.ingest import Preview
@@ -109,20 +108,12 @@ def _settings(data: Path | None, config: Path | None, master: str | None) -> Con
         return load(config, given)
 
 
-def _spark_settings(conf: list[str] | None) -> dict[str, str]:
-    pairs = [setting.partition("=") for setting in conf or []]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise BadConfig(f"--conf is written KEY=VALUE; got {key!r}")
-    return {key: value for key, _, value in pairs}
-
-
 def _run(settings: Config, conf: list[str] | None, **parts: Any) -> None:
     from roskva.pipeline.work import Work, run
 
     ends_at_once(signal.SIGTERM, signal.SIGINT)
     with sentences():
-        run(Work(config=settings, settings=_spark_settings(conf), **parts))
+        run(Work(config=settings, settings=spark_settings(conf), **parts))
 
 
 def _preview(settings: Config, name: str, conf: list[str] | None, json: bool) -> None:
@@ -130,7 +121,7 @@ def _preview(settings: Config, name: str, conf: list[str] | None, json: bool) ->
     from roskva.pipeline.work import Work, session
 
     # No checkpoint is touched, so it may run beside a real one.
-    work = Work(config=settings, bridge=False, settings=_spark_settings(conf))
+    work = Work(config=settings, bridge=False, settings=spark_settings(conf))
     with sentences(), session(work) as (spark, _):
         found = Ingest(spark, name, settings.ingest[name], work.directory).preview()
     if json:
@@ -163,7 +154,7 @@ def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: b
     from roskva.pipeline.ingest import Ingest
     from roskva.pipeline.work import Work, session
 
-    work = Work(config=settings, bridge=False, ingests=(name,), settings=_spark_settings(conf))
+    work = Work(config=settings, bridge=False, ingests=(name,), settings=spark_settings(conf))
     with sentences(), session(work) as (spark, checkpoints):
         checkpoint = checkpoints[f"ingest-{name}"]
         source = Ingest(

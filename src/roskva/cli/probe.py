@@ -24,12 +24,11 @@ from roskva.cli.node import (
 )
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
 from roskva.config import SloConfig, load
-from roskva.probe.judging import missed, sentence
-from roskva.probe.paths import Target
-from roskva.probe.pipeline import what_is_wrong
-from roskva.probe.round import PATHS, Outcome, objects, probe
-from roskva.publisher.address import http_url
-from roskva.publisher.tls import client_context
+from roskva.net.address import http_url
+from roskva.net.tls import client_context
+from roskva.probe.objectives import missed, sentence
+from roskva.probe.paths import Target, what_is_wrong
+from roskva.probe.round import PATHS, Measurement, objects, probe
 from roskva.wire.admin import PipelineNow, ShardNow
 
 _EXAMPLES: Final = """Examples:
@@ -47,7 +46,7 @@ class Round(msgspec.Struct, frozen=True):
     at: float
     kept: bool
     sentence: str
-    outcomes: list[Outcome]
+    outcomes: list[Measurement]
 
 
 class _Seen(msgspec.Struct):

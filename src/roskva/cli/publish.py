@@ -27,7 +27,7 @@ from roskva.cli.node import (
 from roskva.cli.outcome import EXIT_CODES, FAILED, complain, sentences
 from roskva.errors import BadInput, Unavailable
 from roskva.model import MAX_VERSION, parse_key
-from roskva.publisher.answers import Failure, Outcome
+from roskva.publisher.requests import PublishFailure, PublishOutcome
 
 STDIN: Final = "-"
 _BATCH_UPDATES: Final = 1000
@@ -37,7 +37,7 @@ _MAX_LINE_BYTES: Final = 1 << 16
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per update.")]
 
 
-class Update(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class UpdateLine(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """As the node takes it, and as a line of JSON on stdin.
 
     All is checked here that a node would not even read: it would refuse the other lines with it.
@@ -121,7 +121,7 @@ def publish(
         else:
             found = parse_key(target)
             data = payload_file.read_bytes() if payload_file else None
-            update = Update(found.app, found.name, version, source, data, payload)
+            update = UpdateLine(found.app, found.name, version, source, data, payload)
             publish_one(node, update, json)
 
 
@@ -145,11 +145,11 @@ def reset(
     print(msgspec.json.encode({"object": found.key}).decode() if json else f"{found} is reset")
 
 
-def publish_one(node: NodeApi, update: Update, json: bool) -> None:
+def publish_one(node: NodeApi, update: UpdateLine, json: bool) -> None:
     [outcome] = node.publish([update])
     if json:
         print_outcome(outcome, object=update.key)
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, PublishFailure):
         raise error_of(outcome)
     if not json:
         print(f"{update.key} is at version {outcome}")
@@ -185,21 +185,21 @@ class Tally:
         """The first that is neither accepted nor refused."""
         self._json = json
 
-    def parsed(self, lines: Iterable[tuple[int, bytes]]) -> list[tuple[int, Update]]:
+    def parsed(self, lines: Iterable[tuple[int, bytes]]) -> list[tuple[int, UpdateLine]]:
         batch = []
         for number, line in lines:
             try:
                 if (update := parse_line(line)) is not None:
                     batch.append((number, update))
             except BadInput as error:
-                self._refuse(number, Failure(error.code, str(error)))
+                self._refuse(number, PublishFailure(error.code, str(error)))
         return batch
 
-    def take(self, batch: list[tuple[int, Update]], outcomes: list[Outcome]) -> None:
+    def take(self, batch: list[tuple[int, UpdateLine]], outcomes: list[PublishOutcome]) -> None:
         """Stops where the node asks to try again: the lines of an object must keep their order."""
         for (number, update), outcome in zip(batch, outcomes, strict=True):
             self.next_line = number
-            if not isinstance(outcome, Failure):
+            if not isinstance(outcome, PublishFailure):
                 self.accepted += 1
                 if self._json:
                     print_outcome(outcome, line=number, object=update.key)
@@ -209,7 +209,7 @@ class Tally:
                 self._refuse(number, outcome, object=update.key)
             self.next_line = number + 1
 
-    def _refuse(self, number: int, failure: Failure, **about: str) -> None:
+    def _refuse(self, number: int, failure: PublishFailure, **about: str) -> None:
         self.refused += 1
         if self._json:
             print_outcome(failure, line=number, **about)
@@ -233,7 +233,7 @@ def numbered_lines(stdin: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
             return
 
 
-def parse_line(line: bytes) -> Update | None:
+def parse_line(line: bytes) -> UpdateLine | None:
     """`app/name version`, `app/name`, or JSON; None for an empty line."""
     try:
         text = line.decode().strip()
@@ -243,7 +243,7 @@ def parse_line(line: bytes) -> Update | None:
         return None
     if text.startswith("{"):
         try:
-            update = msgspec.json.decode(text, type=Update, strict=False)
+            update = msgspec.json.decode(text, type=UpdateLine, strict=False)
         except msgspec.DecodeError as error:
             raise BadInput(f"this is not JSON of an update: {error}") from None
         parse_key(update.key)
@@ -253,12 +253,12 @@ def parse_line(line: bytes) -> Update | None:
     target = parse_key(before.rstrip() if numbered else text)
     if numbered and (len(last) > len(str(MAX_VERSION)) or int(last) > MAX_VERSION):
         raise BadInput(f"a version is 0 to 2^63-1; got {last[:40]}")
-    return Update(target.app, target.name, int(last) if numbered else None)
+    return UpdateLine(target.app, target.name, int(last) if numbered else None)
 
 
-def print_outcome(outcome: Outcome, **about: object) -> None:
+def print_outcome(outcome: PublishOutcome, **about: object) -> None:
     """Versions as text, as everywhere in JSON."""
-    found = {"error": outcome} if isinstance(outcome, Failure) else {"version": str(outcome)}
+    found = {"error": outcome} if isinstance(outcome, PublishFailure) else {"version": str(outcome)}
     print(msgspec.json.encode({**about, **found}).decode(), flush=True)
 
 

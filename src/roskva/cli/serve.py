@@ -11,14 +11,14 @@ from typing import Annotated, Final
 import typer
 import uvloop
 
+from roskva.cli.config import check_start
 from roskva.cli.outcome import EXIT_CODES, sentences
-from roskva.cli.starting import check_start
 from roskva.config import Config, Source
 from roskva.errors import BadConfig
-from roskva.links.parent import told
-from roskva.links.running import Process, Running, announce, withdraw
+from roskva.links.processes import Process, RunningNode, announce, pack_assignment, withdraw
 from roskva.logs import log_to_stderr
-from roskva.probe.errand import Errand
+from roskva.net.address import in_url
+from roskva.probe.job import ProbeJob
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
 from roskva.server.listening import Ports, listen_all, wanted_ports
@@ -158,11 +158,11 @@ def _beside(
     if settings.pipeline.enabled:
         scratch.mkdir(exist_ok=True)
         work = settings, report, scratch
-        yield Child("pipeline", "roskva.pipeline.child", partial(told, work))
+        yield Child("pipeline", "roskva.pipeline.child", partial(pack_assignment, work))
     if not why_no_prober(settings):
         data = settings.node.data.absolute()
-        errand = Errand(settings, data, ports, parts, run_dir / PROBE_REPORT, report)
-        yield Child("prober", "roskva.probe.child", partial(told, errand))
+        job = ProbeJob(settings, data, ports, parts, run_dir / PROBE_REPORT, report)
+        yield Child("prober", "roskva.probe.child", partial(pack_assignment, job))
 
 
 def _started(
@@ -177,14 +177,10 @@ def _started(
         None if settings.tls.certificate is None else str(settings.tls.certificate.absolute())
     )
     now = time.time()
-    announce(data, Running(os.getpid(), url, now, list(parts), ports.mqtt, certificate))
+    announce(data, RunningNode(os.getpid(), url, now, list(parts), ports.mqtt, certificate))
     said = f"Roskva serves {data} at {url}"
     if ports.mqtt is not None:
         said += f", and MQTT at {address}:{ports.mqtt}"
     if ports.admin is not None:
         said += f". Its console is at {scheme}://{in_url(settings.admin.host)}:{ports.admin}"
     typer.echo(f"{said}. Ctrl-C stops it.")
-
-
-def in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

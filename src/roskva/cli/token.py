@@ -1,23 +1,40 @@
-"""`roskva token`: keys that JWTs are signed with, JWTs to try with, and what is wrong with one."""
+"""`roskva token`: keys that JWTs are signed with, JWTs to try with, and what is wrong with one.
 
+Nodes read sets of public keys (JWKS).
+"""
+
+import asyncio
+import hashlib
 import os
 import re
 import signal
 import time
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import jwt
+import msgspec
 import typer
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from roskva.cli.jwt_keys import Algorithm, add_to_jwks, mint_jwt, new_private_key, read_private_key
+from roskva.cli.node import secret_of
 from roskva.cli.outcome import FAILED, sentences
-from roskva.cli.token_explained import explain_token
-from roskva.config import load
-from roskva.errors import BadConfig, BadInput
-from roskva.links.running import running
-from roskva.model import check_app
+from roskva.config import Config, has_keys, load
+from roskva.config.access import KeySet
+from roskva.errors import BadConfig, BadInput, RoskvaError
+from roskva.links.processes import running
+from roskva.model import Principal, check_app
+from roskva.server.access.access import Access
+from roskva.server.access.authority import KeyedAuthority
+from roskva.server.access.jwt import BadJwt, looks_like_jwt
 from roskva.server.keys import rotate as rotate_keys
+
+PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+_RSA_BITS: Final = 3072
 
 _TTL: Final = re.compile(r"([1-9][0-9]*)([smhd])\Z")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -33,6 +50,158 @@ app = typer.Typer(
 PrivateKeyOption = Annotated[
     Path, typer.Option("--private-key", metavar="FILE", help="The private key, as PEM.")
 ]
+
+
+class Algorithm(Enum):
+    EDDSA = "EdDSA"
+    ES256 = "ES256"
+    RS256 = "RS256"
+
+
+def generate(algorithm: Algorithm) -> PrivateKey:
+    match algorithm:
+        case Algorithm.EDDSA:
+            return ed25519.Ed25519PrivateKey.generate()
+        case Algorithm.ES256:
+            return ec.generate_private_key(ec.SECP256R1())
+        case Algorithm.RS256:
+            return rsa.generate_private_key(65537, _RSA_BITS)
+
+
+def new_private_key(path: Path, algorithm: Algorithm) -> PrivateKey:
+    key = generate(algorithm)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(pem)
+    except FileExistsError:
+        raise BadInput(f"{path} exists, and is not replaced: name another --private-key") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+    return key
+
+
+def read_private_key(path: Path) -> PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise BadInput(f"{path} is no private key in PEM without a password") from None
+    if not isinstance(key, PrivateKey):
+        raise BadInput(f"{path} is no key for {', '.join(a.value for a in Algorithm)}")
+    return key
+
+
+def algorithm_of(key: PrivateKey) -> Algorithm:
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return Algorithm.EDDSA
+    return Algorithm.RS256 if isinstance(key, rsa.RSAPrivateKey) else Algorithm.ES256
+
+
+def public_jwk(key: PrivateKey) -> dict[str, Any]:
+    public = key.public_key()
+    if isinstance(public, ed25519.Ed25519PublicKey):
+        jwk: dict[str, Any] = OKPAlgorithm.to_jwk(public, as_dict=True)
+    elif isinstance(public, rsa.RSAPublicKey):
+        jwk = RSAAlgorithm.to_jwk(public, as_dict=True)
+    else:
+        jwk = ECAlgorithm.to_jwk(public, as_dict=True)
+    jwk.pop("key_ops", None)
+    return {**jwk, "kid": key_id(key), "alg": algorithm_of(key).value, "use": "sig"}
+
+
+def key_id(key: PrivateKey) -> str:
+    """Of the public key, so that it need not be kept anywhere."""
+    public = key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(public).hexdigest()[:16]
+
+
+def add_to_jwks(path: Path, key: PrivateKey) -> str:
+    """To those in the file, if there are any; returns the key's id."""
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=KeySet).keys
+    except FileNotFoundError:
+        known = []
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        raise BadConfig(f"{path} is there and is no set of keys (JWKS): name another") from None
+    text = msgspec.json.format(msgspec.json.encode(KeySet([*known, public_jwk(key)])))
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_bytes(text + b"\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+    return key_id(key)
+
+
+def mint_jwt(key: PrivateKey, claims: dict[str, Any]) -> str:
+    return jwt.encode(claims, key, algorithm_of(key).value, headers={"kid": key_id(key)})
+
+
+def explain_token(given: str, config: Config | None) -> tuple[list[str], bool]:
+    """Lines for people, and whether nothing is wrong with it."""
+    token = secret_of(given)
+    lines = _said_by(token) if looks_like_jwt(token) else ["It is no JWT; it may be a publish key."]
+    if config is None:
+        lines.append("Whether it is accepted depends on the node: name its settings with --config.")
+        return lines, True
+    if not has_keys(config):
+        return [*lines, "A node with these settings has no keys, and asks nobody."], True
+    verdict, good = asyncio.run(_verdict(token, config))
+    return [*lines, verdict], good
+
+
+def _said_by(token: str) -> list[str]:
+    try:
+        header = jwt.get_unverified_header(token)
+        claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError) as error:
+        raise BadInput(f"this is no JWT: {error}") from None
+    lines = [f"It is signed with {header.get('alg')}, by the key {header.get('kid')}."]
+    for name, value in claims.items():
+        shown = msgspec.json.encode(value).decode()
+        when = f" ({_moment(value)})" if name in ("exp", "nbf", "iat") else ""
+        lines.append(f"  {name}: {shown}{when}")
+    return lines
+
+
+def _moment(value: Any) -> str:
+    try:
+        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (TypeError, ValueError, OverflowError, OSError):
+        return "no moment"
+
+
+async def _verdict(token: str, config: Config) -> tuple[str, bool]:
+    access = Access(config)
+    try:
+        assert isinstance(access.authority, KeyedAuthority)
+        who = await access.authority.explained(token)
+    except (BadJwt, RoskvaError) as error:
+        return f"It is not accepted: {error}.", False
+    finally:
+        await access.close()
+    return _rights(who, config), True
+
+
+def _rights(who: Principal, config: Config) -> str:
+    if who.key:
+        return f"It is a publish key of {who.app}: it may publish any object of it."
+    rules = config.app(who.app or "")
+    register = ", ".join(rules.register) or "nothing"
+    publish = ", ".join(rules.publish) or "nothing"
+    asked = ", if its hook agrees" if rules.hook else ""
+    return (
+        f"It is accepted as {who.name} of {who.app}: may register for {register}{asked}, and "
+        f"publish {publish}."
+    )
 
 
 def register(main: typer.Typer) -> None:

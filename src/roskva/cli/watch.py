@@ -1,9 +1,17 @@
-"""`roskva watch`: be a client, and say what it is told."""
+"""`roskva watch`: be a client, and say what it is told.
+
+`--state FILE` remembers the last version told of each object. It has a line per notification, in
+the form that `--json` prints; the last word on an object counts. A line is written before its
+notification is acked, so what is remembered is never ahead of what the server takes for acked, and
+a last line that a crash tore is told again. The identities of the clients lie beside it and mean
+nothing without it: a client that kept its identity and lost what it stands for would not be told
+again.
+"""
 
 import asyncio
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, TextIO
 
 import msgspec
 import typer
@@ -22,7 +30,6 @@ from roskva.cli.node import (
     tls_of,
 )
 from roskva.cli.outcome import EXIT_CODES, NodeRefused, complain, sentences
-from roskva.cli.watch_state import Told, WatchState, told
 from roskva.client.client import Client
 from roskva.core.effects import (
     ClientEvent,
@@ -32,10 +39,115 @@ from roskva.core.effects import (
     RegistrationStatus,
     Trouble,
 )
-from roskva.model import ObjectId, parse_key
-from roskva.publisher.tls import Tls
+from roskva.errors import BadInput
+from roskva.model import MAX_VERSION, Key, ObjectId, is_key, parse_key
+from roskva.net.tls import Tls
+
+_SPARE_LINES: Final = 1000
+"""The file is rewritten when it has so many lines more than objects, and again as many."""
 
 _TRY_AGAIN_S = 1.0
+
+
+class WatchLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A notification as scripts get it; the same as the data of a server-sent event."""
+
+    object: Key
+    version: str | None
+    epoch: str
+    payload: bytes | None = None
+
+
+def line_of(event: Notify | NotifyUnknown) -> WatchLine:
+    match event:
+        case Notify(object=key, version=version, epoch=epoch, payload=payload):
+            return WatchLine(key, str(version), str(epoch), payload)
+        case NotifyUnknown(object=key, epoch=epoch):
+            return WatchLine(key, None, str(epoch))
+
+
+class WatchState:
+    """Used as a context; without a path it remembers nothing beyond this run."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known: dict[Key, WatchLine] = {}
+        self._file: TextIO | None = None
+        self._lines = 0
+
+    def __enter__(self) -> "WatchState":
+        if self._path is not None:
+            try:
+                if self._path.exists():
+                    self._known = _read(self._path)
+                else:
+                    self._forget_identities(self._path)
+                self._rewrite(self._path)
+            except OSError as error:
+                raise BadInput(f"{self._path} cannot be used: {error.strerror}") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def identity(self, app: str) -> Path | None:
+        if self._path is None:
+            return None
+        return self._path.with_name(f"{self._path.name}.{app}.identity")
+
+    def version(self, key: Key) -> int | None:
+        known = self._known.get(key)
+        return None if known is None or known.version is None else int(known.version)
+
+    def remember(self, line: WatchLine) -> None:
+        if self._file is None or self._path is None:
+            return
+        self._known[line.object] = line
+        if self._lines > 2 * len(self._known) + _SPARE_LINES:
+            self._rewrite(self._path)
+        else:
+            self._file.write(_encoded(line))
+            self._file.flush()
+            self._lines += 1
+
+    def _rewrite(self, path: Path) -> None:
+        if self._file is not None:
+            self._file.close()
+        new = path.with_name(path.name + ".tmp")
+        new.write_text("".join(_encoded(line) for line in self._known.values()))
+        new.replace(path)
+        self._file = path.open("a")
+        self._lines = len(self._known)
+
+    def _forget_identities(self, path: Path) -> None:
+        for identity in path.parent.glob(f"{path.name}.*.identity"):
+            identity.unlink()
+
+
+def _encoded(line: WatchLine) -> str:
+    """The payload is not needed to go on."""
+    return msgspec.json.encode(msgspec.structs.replace(line, payload=None)).decode() + "\n"
+
+
+def _read(path: Path) -> dict[Key, WatchLine]:
+    known: dict[Key, WatchLine] = {}
+    *whole, _torn = path.read_bytes().split(b"\n")
+    for number, line in enumerate(whole, 1):
+        try:
+            found = msgspec.json.decode(line, type=WatchLine)
+        except msgspec.DecodeError:
+            found = None
+        if found is None or not _plausible(found):
+            raise BadInput(f"{path}:{number}: this was not written by `roskva watch --state`")
+        known[found.object] = found
+    return known
+
+
+def _plausible(line: WatchLine) -> bool:
+    version = "0" if line.version is None else line.version
+    is_number = version.isascii() and version.isdecimal() and len(version) <= len(str(MAX_VERSION))
+    return is_key(line.object) and is_number and int(version) <= MAX_VERSION
 
 
 def register(app: typer.Typer) -> None:
@@ -130,7 +242,7 @@ class Watch:
     async def _take(self, client: Client, event: ClientEvent) -> None:
         match event:
             case Notify() | NotifyUnknown() if self._left != 0:
-                line = told(event)
+                line = line_of(event)
                 self._print(line)
                 self._state.remember(line)
                 client.ack(event)
@@ -152,7 +264,7 @@ class Watch:
             self._complaint = sentence
             complain(sentence)
 
-    def _print(self, line: Told) -> None:
+    def _print(self, line: WatchLine) -> None:
         if self._json:
             print(msgspec.json.encode(line).decode(), flush=True)
             return

@@ -10,9 +10,9 @@
 
 Everything that is decided is decided in `core/client.py`; this shell carries it out. Each thing
 that happens (a message, a call of the application, a deadline) is one `_step` of the core, made on
-the event loop and never interrupted, and its effects follow at once: connections go to `Link`,
-events to `Inbox`, the identity to `IdentityFile`. One task group owns the clock and every
-connection, and leaves none of them behind.
+the event loop and never interrupted, and its effects follow at once: connections go to
+`WebSocketLink`, events to `Inbox`, the identity to `IdentityFile`. One task group owns the clock
+and every connection, and leaves none of them behind.
 """
 
 import asyncio
@@ -27,10 +27,9 @@ from typing import Final, Self
 
 import msgspec
 
+from roskva.client.events import Inbox, Listener, tell
 from roskva.client.identity import IdentityFile
-from roskva.client.inbox import Inbox
-from roskva.client.link import Happening, Link
-from roskva.client.listener import Listener, tell
+from roskva.client.link import Happening, WebSocketLink
 from roskva.core.client import ClientConfig, ClientPhase
 from roskva.core.client import ClientMachine as Core
 from roskva.core.effects import (
@@ -55,9 +54,9 @@ from roskva.core.effects import (
 )
 from roskva.errors import BadInput, StorageUnavailable, Unauthorised
 from roskva.model import MAX_SOURCE_BYTES, MAX_VERSION, Key, ObjectId, check_app, check_name
-from roskva.publisher.address import websocket_url
-from roskva.publisher.owned import OwnedTasks
-from roskva.publisher.tls import Tls, client_context
+from roskva.net.address import websocket_url
+from roskva.net.tasks import OwnedTasks
+from roskva.net.tls import Tls, client_context
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS, Hello
 
 Credential = str | Callable[[], str | Awaitable[str]]
@@ -103,7 +102,7 @@ class Client:
         self._identity_path = None if identity is None else Path(identity)
         self._core: Core | None = None
         self._file: IdentityFile | None = None
-        self._link: Link | None = None
+        self._link: WebSocketLink | None = None
         self._closed = False
         self._handed: ClientEvent | None = None
         """By `auto_ack` to be acked when the application comes back."""
@@ -250,10 +249,10 @@ class Client:
     def _dial(self) -> None:
         assert self._core is not None
         ping_interval = self._core.dice.smear(_PING_INTERVAL)
-        self._link = Link(self._url, self._context, ping_interval, self._happened)
+        self._link = WebSocketLink(self._url, self._context, ping_interval, self._happened)
         self._tasks.create_task(self._link.run())
 
-    async def _show_credential(self, link: Link | None, hello: Hello) -> None:
+    async def _show_credential(self, link: WebSocketLink | None, hello: Hello) -> None:
         """If there is none to be had, the core waits for an answer in vain, and tries again."""
         try:
             given = self._credential() if callable(self._credential) else self._credential
@@ -266,7 +265,7 @@ class Client:
         if link is not None and link is self._link:
             link.send(msgspec.structs.replace(hello, credential=credential))
 
-    def _happened(self, link: Link, what: Happening) -> None:
+    def _happened(self, link: WebSocketLink, what: Happening) -> None:
         if isinstance(what, Trouble):
             self._inbox.put(what)
         elif link is self._link:  # else the core has given it up already

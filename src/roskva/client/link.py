@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from roskva.core.effects import Connected, Disconnected, FromServer, Trouble
 from roskva.errors import BadMessage, Unauthorised, Unavailable, WrongProtocol
-from roskva.publisher.tls import explained
+from roskva.net.tls import explained
 from roskva.wire import codec
 from roskva.wire.messages import MAX_FRAME_BYTES, FromClient
 
@@ -35,13 +35,13 @@ _REFUSES_ENTRY: Final = (401, 403)
 _MAX_TEXT: Final = 300
 
 
-class Link:
+class WebSocketLink:
     def __init__(
         self,
         url: str,
         context: ssl.SSLContext | None,
         ping_interval: float,
-        tell: "Callable[[Link, Happening], None]",
+        tell: "Callable[[WebSocketLink, Happening], None]",
     ) -> None:
         self._url = url
         self._context = context

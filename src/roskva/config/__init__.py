@@ -6,25 +6,26 @@ the flags of the command. Everything is checked at load; whoever runs with a `Co
 again.
 """
 
-from roskva.config.apps import AppConfig
-from roskva.config.exposure import exposed, has_keys, is_loopback, open_to_this_machine
-from roskva.config.loading import Source, load
-from roskva.config.probing import SLIS, ProbeConfig, Slo, SloConfig
-from roskva.config.secrets import read_secret
+from roskva.config.access import exposed, has_keys, is_loopback, open_to_this_machine, read_secret
 from roskva.config.sections import (
     NAMED,
     OFF,
     SECTIONS,
+    SLIS,
+    AdminConfig,
+    AppConfig,
     Config,
     FeedConfig,
     IngestConfig,
     LimitsConfig,
     NodeConfig,
     PipelineConfig,
-    Setting,
-    settings,
+    ProbeConfig,
+    Slo,
+    SloConfig,
+    TlsConfig,
 )
-from roskva.config.transport import AdminConfig, TlsConfig
+from roskva.config.sources import Setting, Source, load, settings
 
 __all__ = [
     "NAMED",

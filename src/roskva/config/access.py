@@ -1,10 +1,16 @@
-"""What the settings of apps say about who may do what, checked as far as it can be without a node.
+"""Who may do what, as far as the settings say it and it can be checked without a node.
 
 Secrets are not written into a file of settings: a publish key is there as its SHA-256, or as the
 name of a variable or a file that holds it.
+
+Whether a node may be started where its settings put it is `exposed`. On loopback nobody but this
+machine reaches it, so a first try needs nothing. Everywhere else what is sent has to be unreadable
+on the way (TLS here, or at a proxy in front), and apps need keys.
 """
 
 import hashlib
+import ipaddress
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -12,19 +18,91 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from roskva.config.apps import AppConfig
-from roskva.config.exposure import is_loopback
-from roskva.config.kinds import Conflict
-from roskva.config.secrets import read_secret
-from roskva.config.sections import Config
+from roskva.config.sections import AppConfig, Config, Conflict
 from roskva.errors import BadConfig
 
+_MIN_CHARACTERS: Final = 16
 _HASHED: Final = re.compile(r"sha256:([0-9a-f]{64})\Z")
 _NAME_PATTERN: Final = re.compile(r"(?:(?!\*\*)[^{}+#\x00-\x1f]|\{principal\}|\*\*\Z)+\Z")
 _ONLY_IN_APPS: Final = ("publish_keys", "audience", "revoked")
 
 
-class _Jwks(msgspec.Struct):
+def read_secret(setting: str, text: str) -> str:
+    """What `env:NAME` or `file:PATH` leads to. What is wrong is said of `setting`, and never with
+    what may be a secret in it."""
+    kind, _, place = text.partition(":")
+    if kind == "env":
+        found = os.environ.get(place, "")
+        where = f"the variable {place}"
+    elif kind == "file":
+        try:
+            found = Path(place).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise BadConfig(f"{setting}: {place} cannot be read: {reason}") from None
+        where = place
+    else:
+        raise BadConfig(f"{setting}: write env:NAME or file:PATH, where the secret is")
+    if not found:
+        raise BadConfig(f"{setting}: {where} is not set, or empty")
+    if len(found) < _MIN_CHARACTERS:
+        raise BadConfig(
+            f"{setting}: {where} has fewer than {_MIN_CHARACTERS} characters: take a longer "
+            "secret, such as `openssl rand -hex 32` makes"
+        )
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def has_keys(config: Config) -> bool:
+    """Whether somebody has to show who they are; then nothing is allowed that is not granted."""
+    apps = (config.defaults, *config.apps.values())
+    return any(app.jwks is not None or app.publish_keys for app in apps)
+
+
+def open_to_this_machine(config: Config) -> bool:
+    """A first try: nobody shows who they are, and nobody else can come."""
+    node = config.node
+    return is_loopback(node.host) and not node.behind_proxy and not has_keys(config)
+
+
+def exposed(config: Config) -> list[str]:
+    """What would be wrong with starting it, each with what to do; nothing if all is well."""
+    node, found = config.node, []
+    if not is_loopback(node.host):
+        if not config.tls.enabled and not node.behind_proxy:
+            found.append(
+                f"{node.host} can be reached from other machines, and everything would be readable "
+                "on the way: set certificate and key under [tls] (`roskva certs` makes some to try "
+                "with), or name the proxy that ends TLS with --behind-proxy"
+            )
+        if not has_keys(config):
+            found.append(
+                f"{node.host} can be reached from other machines, and no app has keys, so whoever "
+                "reaches it may publish and read everything: give each app keys under [apps.NAME]"
+            )
+    admin = config.admin
+    if admin.port is not None and not is_loopback(admin.host):
+        if not config.tls.enabled:
+            found.append(
+                f"the admin port on {admin.host} would be readable on the way: set certificate and "
+                "key under [tls], or leave it on 127.0.0.1"
+            )
+        if admin.key is None:
+            found.append(
+                f"the admin port on {admin.host} is open to whoever reaches it: set key under "
+                "[admin], or leave it on 127.0.0.1"
+            )
+    return found
+
+
+class KeySet(msgspec.Struct):
     keys: list[dict[str, object]]
 
 
@@ -100,11 +178,11 @@ def _check_place(section: str, key: str, place: str) -> None:
 
 def _check_jwks_file(section: str, path: Path) -> None:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Jwks)
+        found = msgspec.json.decode(path.read_bytes(), type=KeySet)
     except OSError as error:
         raise _wrong(section, "jwks", f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        found = _Jwks([])
+        found = KeySet([])
     if not found.keys:
         raise _wrong(
             section, "jwks", f"{path} is no set of keys (JWKS): make one with `roskva token keys`"

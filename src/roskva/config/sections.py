@@ -1,23 +1,41 @@
-"""The settings: one frozen struct per part of a node.
+"""The settings: one frozen struct per part of a node, and of what runs beside it.
 
 The descriptions are the ones that `roskva config init` and docs/configuration.md show. A struct
 checks how its own settings go together, and `Config` how those of different sections do; ranges and
-types are checked where settings come in (`loading.py`).
+types are checked where settings come in (`sources.py`), who may do what in `access.py`.
 """
 
-from collections.abc import Iterator
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from roskva.config.apps import AppConfig
-from roskva.config.kinds import Conflict, Port, check_networks, check_origins
-from roskva.config.probing import ProbeConfig, SloConfig
-from roskva.config.transport import AdminConfig, TlsConfig
-from roskva.model import PROBE_APP, PROBE_SLOW_APP
+from roskva.errors import BadConfig
+from roskva.model import MAX_PAYLOAD_BYTES, PROBE_APP, PROBE_SLOW_APP
 from roskva.wire.messages import MAX_FRAME_BYTES
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Word = Annotated[str, Meta(min_length=1)]
+Moment = Annotated[datetime, Meta(tz=True)]
+
+SLIS: Final = (
+    "register",
+    "publish",
+    "notify-websocket",
+    "notify-events",
+    "notify-mqtt",
+    "notify-pipeline",
+    "reconnect",
+)
+"""What is measured."""
+
+Milliseconds = Annotated[int, Meta(ge=1, le=600_000)]
+Share = Annotated[float, Meta(ge=0.0, le=0.99999, description="Of the rounds.")]
 
 OFF: Final = "off"
 """How None is written in a file, a variable or a flag, where it is not the default."""
@@ -28,11 +46,251 @@ FILES_NOT_CLIENTS: Final = 256
 _ENVELOPE_BYTES: Final = 1024
 """What surrounds a payload in a frame or in the body of a publish, generously."""
 
+_ORIGIN: Final = re.compile(r"https?://[^/\s]+")
 _MIB: Final = 1 << 20
 _TIB: Final = 1 << 40
 
 Processes = Annotated[int, Meta(ge=0, le=256)]
 Bytes = Annotated[int, Meta(ge=_MIB, le=1024 * _TIB)]
+
+
+class Conflict(BadConfig):
+    """Settings that do not go together; `keys` are the ones to look at, in this order."""
+
+    def __init__(self, sentence: str, *keys: str) -> None:
+        super().__init__(sentence)
+        self.keys = keys
+
+
+def check_networks(networks: Iterable[str]) -> None:
+    for text in networks:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError:
+            raise Conflict(
+                f"behind_proxy has {text!r}, which is no address or network: write 10.1.2.3 or "
+                "10.0.0.0/8",
+                "node.behind_proxy",
+            ) from None
+
+
+def check_origins(origins: Iterable[str]) -> None:
+    for text in origins:
+        if text != "*" and not _ORIGIN.fullmatch(text):
+            raise Conflict(
+                f"allowed_origins has {text!r}, which is no origin: write https://app.example.com, "
+                "without a path, or *",
+                "node.allowed_origins",
+            )
+
+
+class AppConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How apps behave. What the table of an app does not set is taken from `[defaults]`."""
+
+    versions: Annotated[
+        Literal["app", "assigned"],
+        Meta(
+            description="Who numbers the versions: the publisher, or Roskva. With assigned "
+            "versions an MQTT message is a payload, and otherwise the version in digits."
+        ),
+    ] = "app"
+    max_payload_bytes: Annotated[
+        int,
+        Meta(ge=0, le=16 * MAX_PAYLOAD_BYTES, description="The largest payload of an update."),
+    ] = MAX_PAYLOAD_BYTES
+    fast_path: Annotated[
+        bool,
+        Meta(
+            description="Tell clients as soon as an update is durable. Without it they are told "
+            "when the feed is next read, which is later."
+        ),
+    ] = True
+    publish_keys: Annotated[
+        list[str],
+        Meta(
+            description="Who shows one of these may publish and reset any object of the app: "
+            "`sha256:` and the hash of the key in hex, `env:` and a variable, or `file:` and a "
+            "path. See docs/security.md."
+        ),
+    ] = []
+    jwks: Annotated[
+        str | None,
+        Meta(
+            description="The public keys that this app's JWTs are signed with: a file, or an https "
+            "URL that is asked again from time to time."
+        ),
+    ] = None
+    audience: Annotated[
+        Word | None,
+        Meta(description="The `aud` of this app's JWTs. Not set: the app's name."),
+    ] = None
+    issuer: Annotated[
+        Word | None, Meta(description="The `iss` that JWTs must have. Not set: any.")
+    ] = None
+    register: Annotated[
+        list[str],
+        Meta(
+            description="Names that whoever has a JWT may register for and read: `*` is anything "
+            "up to the next `/`, `**` at the end anything at all, `{principal}` the `sub` of the "
+            "JWT."
+        ),
+    ] = []
+    publish: Annotated[
+        list[str],
+        Meta(description="Names that whoever has a JWT may publish and reset; likewise."),
+    ] = []
+    hook: Annotated[
+        str | None,
+        Meta(
+            description="An https URL of the app's backend that is asked, too, about every "
+            "registration that `register` allows."
+        ),
+    ] = None
+    hook_timeout_ms: Annotated[
+        int, Meta(ge=10, le=10_000, description="After this the answer of the hook is no.")
+    ] = 2000
+    hook_cache_seconds: Annotated[
+        int, Meta(ge=0, le=300, description="For so long a yes of the hook is not asked for again.")
+    ] = 10
+    authorise_at_notify: Annotated[
+        bool,
+        Meta(
+            description="Ask again before each notification. It costs time for every client that "
+            "is told; without it a registration stays good until it is given up."
+        ),
+    ] = False
+    generation: Annotated[
+        Moment | None,
+        Meta(
+            description="JWTs and tokens of the app's clients that were issued before this moment "
+            "are void."
+        ),
+    ] = None
+    revoked: Annotated[
+        dict[str, Moment] | None,
+        Meta(description="The same for single principals: `alice = 2026-01-31T12:00:00Z`."),
+    ] = None
+
+
+class Slo(NamedTuple):
+    target_ms: int
+    share: float
+
+
+class ProbeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The prober: real clients over each channel that measure what users would see."""
+
+    enabled: Annotated[bool, Meta(description="Run it with the node.")] = True
+    every_seconds: Annotated[
+        float, Meta(ge=0.5, le=3600.0, description="From one round to the next.")
+    ] = 5.0
+    key: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(
+            description="On a node with keys, what `roskva probe --key` has to show from "
+            "elsewhere: `env:NAME` or `file:PATH`. Not set: only the node's own prober gets in."
+        ),
+    ] = None
+
+
+class SloConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the node is held to, for each that the prober measures: the time it may take, and the
+    share of rounds that have to keep it, over a day. What may miss it is the error budget."""
+
+    register_ms: Annotated[
+        Milliseconds, Meta(description="To connect over WebSocket and register.")
+    ] = 500
+    register_share: Share = 0.99
+    publish_ms: Annotated[
+        Milliseconds, Meta(description="Until a publish is acknowledged, and thus durable.")
+    ] = 250
+    publish_share: Share = 0.99
+    notify_websocket_ms: Annotated[
+        Milliseconds, Meta(description="From publishing to being told, over WebSocket.")
+    ] = 500
+    notify_websocket_share: Share = 0.99
+    notify_events_ms: Annotated[
+        Milliseconds, Meta(description="The same by a stream of events.")
+    ] = 500
+    notify_events_share: Share = 0.99
+    notify_mqtt_ms: Annotated[Milliseconds, Meta(description="The same over MQTT.")] = 500
+    notify_mqtt_share: Share = 0.99
+    notify_pipeline_ms: Annotated[
+        Milliseconds,
+        Meta(description="The same without the fast path: it waits for a batch of the pipeline."),
+    ] = 5000
+    notify_pipeline_share: Share = 0.95
+    reconnect_ms: Annotated[
+        Milliseconds, Meta(description="To come back and be told what was missed.")
+    ] = 1000
+    reconnect_share: Share = 0.99
+
+    def of(self, sli: str) -> Slo:
+        key = sli.replace("-", "_")
+        return Slo(getattr(self, f"{key}_ms"), getattr(self, f"{key}_share"))
+
+
+class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS 1.2 and 1.3, on every port or on none. The files are read again on SIGHUP."""
+
+    certificate: Annotated[
+        Path | None,
+        Meta(description="The node's certificate and those between it and its CA, as PEM."),
+    ] = None
+    key: Annotated[
+        Path | None, Meta(description="The private key of the certificate, as PEM, unencrypted.")
+    ] = None
+    client_ca: Annotated[
+        Path | None,
+        Meta(
+            description="The CAs, as PEM, whose client certificates are believed: the common name "
+            "of one that is shown is who the client is."
+        ),
+    ] = None
+    require_client_certificate: Annotated[
+        bool, Meta(description="Clients without a certificate of client_ca cannot connect.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            given, missing = ("key", "certificate") if self.key else ("certificate", "key")
+            raise Conflict(f"[tls] has a {given} and no {missing}: set both", f"tls.{given}")
+        if self.client_ca is not None and self.certificate is None:
+            raise Conflict(
+                "client certificates need TLS: set certificate and key under [tls] too",
+                "tls.client_ca",
+            )
+        if self.require_client_certificate and self.client_ca is None:
+            raise Conflict(
+                "client certificates are required, and none is believed: set client_ca to the "
+                "certificate of their CA",
+                "tls.require_client_certificate",
+            )
+
+    @property
+    def enabled(self) -> bool:
+        return self.certificate is not None
+
+
+class AdminConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may see what the node says of itself: `/v1/status`, and the console with the API behind
+    it. Without port and key, that is everybody on a node on loopback without keys, and otherwise
+    nobody."""
+
+    port: Annotated[
+        Port | None,
+        Meta(description="A port of its own. 0 takes any free one. Not set: none."),
+    ] = None
+    host: Annotated[str, Meta(min_length=1, description="The address that port listens on.")] = (
+        "127.0.0.1"
+    )
+    key: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(
+            description="Where the key is that has to be sent as `Authorization: Bearer …`, on "
+            "either port: `env:NAME` or `file:PATH`. Read again on SIGHUP."
+        ),
+    ] = None
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -412,54 +670,3 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
 
 NAMED: Final = ("apps", "ingest")
 """Sections with a table of its own for each app, or each source."""
-
-
-class Setting(NamedTuple):
-    """One key of a section, for people."""
-
-    key: str
-    default: Any
-    description: str
-    expected: str
-    may_be_off: bool
-
-
-def settings(section: type[msgspec.Struct]) -> list[Setting]:
-    info = msgspec.inspect.type_info(section)
-    assert isinstance(info, msgspec.inspect.StructType)
-    found = []
-    for field in info.fields:
-        assert isinstance(field.type, msgspec.inspect.Metadata)
-        assert field.type.extra_json_schema is not None
-        optional = isinstance(field.type.type, msgspec.inspect.UnionType)
-        may_be_off = optional and field.default is not None
-        expected = _expected(field.type.type) + (f' or "{OFF}"' if may_be_off else "")
-        description = field.type.extra_json_schema["description"]
-        default = [] if field.default_factory is list else field.default
-        found.append(Setting(field.name, default, description, expected, may_be_off))
-    return found
-
-
-def _expected(kind: msgspec.inspect.Type) -> str:
-    match kind:
-        case msgspec.inspect.UnionType(types=types):
-            return _expected(types[0])  # the other one is None
-        case msgspec.inspect.Metadata(type=inner):
-            return _expected(inner)
-        case msgspec.inspect.LiteralType(values=values):
-            return " or ".join(f'"{value}"' for value in values)
-        case msgspec.inspect.IntType(ge=low, le=high):
-            return f"a whole number from {low:,} to {high:,}"
-        case msgspec.inspect.FloatType(ge=low, le=high):
-            return f"a number from {low:,} to {high:,}"
-        case msgspec.inspect.BoolType():
-            return "true or false"
-        case msgspec.inspect.VarTupleType():
-            return "a list of texts in quotes"
-        case msgspec.inspect.DictType():
-            return "a table of its own"
-        case msgspec.inspect.ListType():
-            return "a list of text in quotes"
-        case msgspec.inspect.DateTimeType():
-            return "a date and time with its zone, as 2026-01-31T12:00:00Z"
-    return "text in quotes"

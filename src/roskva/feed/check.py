@@ -15,7 +15,7 @@ from roskva.feed.frame import next_frame, rows_from
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader, View, map_segment
 from roskva.feed.record import MARKERS, META, read_markers, read_meta, read_record
-from roskva.feed.recovery import Recovered
+from roskva.feed.recovery import SKIP, Recovered
 from roskva.feed.segment import (
     END_AT,
     FRAMES_AT,
@@ -26,7 +26,6 @@ from roskva.feed.segment import (
     ends_in,
     headers_in,
 )
-from roskva.feed.skip import SKIP
 
 COPIES = 2
 

@@ -55,7 +55,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[_Row]).decode
 
 
-class Frame(msgspec.Struct, frozen=True, gc=False):
+class FrameHeader(msgspec.Struct, frozen=True, gc=False):
     """A sound header; the body is checked when its rows are asked for."""
 
     position: int
@@ -87,7 +87,7 @@ def _framed(
     return b"".join((MAGIC, crc32c(checked).to_bytes(4, "little"), checked, body))
 
 
-def frame_at(view: memoryview, position: int, lineage: int) -> Frame | None:
+def frame_at(view: memoryview, position: int, lineage: int) -> FrameHeader | None:
     """The frame that starts here, if its header is sound and all of it lies within the view."""
     if position + _HEADER.size > len(view):
         return None
@@ -100,10 +100,10 @@ def frame_at(view: memoryview, position: int, lineage: int) -> Frame | None:
     end = position + _HEADER.size + length
     if crc32c(checked) != crc or end > len(view):
         return None
-    return Frame(position, end, first, first + count - 1, appended_at, body_crc, packed)
+    return FrameHeader(position, end, first, first + count - 1, appended_at, body_crc, packed)
 
 
-def next_frame(view: memoryview, position: int, lineage: int, wanted: int) -> Frame | None:
+def next_frame(view: memoryview, position: int, lineage: int, wanted: int) -> FrameHeader | None:
     """The first sound frame from here on that reaches `wanted`, whatever damage is before it."""
     while True:
         frame = frame_at(view, position, lineage)
@@ -117,14 +117,14 @@ def next_frame(view: memoryview, position: int, lineage: int, wanted: int) -> Fr
             position = frame.end
 
 
-def is_sound(view: memoryview, frame: Frame) -> bool:
+def is_sound(view: memoryview, frame: FrameHeader) -> bool:
     """Whether it is what was written."""
     return _sound_body(view, frame) is not None
 
 
 def rows_from(
-    view: memoryview, frame: Frame, lineage: int, last: int
-) -> "tuple[pa.RecordBatch, Frame] | None":
+    view: memoryview, frame: FrameHeader, lineage: int, last: int
+) -> "tuple[pa.RecordBatch, FrameHeader] | None":
     """The rows of this frame, and if it is packed also of packed ones that follow, as far as offset
     `last`; and the last frame that was read. None if this one is damaged.
 
@@ -151,12 +151,12 @@ def rows_from(
     return record_batch(rows), newest
 
 
-def _continues(frame: Frame, following: Frame, last: int) -> bool:
+def _continues(frame: FrameHeader, following: FrameHeader, last: int) -> bool:
     goes_on = following.first == frame.last + 1 and following.last <= last
     return goes_on and following.packed > 0
 
 
-def _unpacked(view: memoryview, frame: Frame) -> list[_Row]:
+def _unpacked(view: memoryview, frame: FrameHeader) -> list[_Row]:
     """None of them if it is damaged."""
     body = _sound_body(view, frame)
     if body is None:
@@ -168,12 +168,12 @@ def _unpacked(view: memoryview, frame: Frame) -> list[_Row]:
     return rows if len(rows) == frame.last - frame.first + 1 else []
 
 
-def _sound_body(view: memoryview, frame: Frame) -> bytes | None:
+def _sound_body(view: memoryview, frame: FrameHeader) -> bytes | None:
     body = bytes(_body(view, frame))  # a copy: checksums are not taken of a memoryview
     return body if crc32c(body) == frame.body_crc else None
 
 
-def _body(view: memoryview, frame: Frame) -> memoryview:
+def _body(view: memoryview, frame: FrameHeader) -> memoryview:
     return view[frame.position + _HEADER.size : frame.end]
 
 

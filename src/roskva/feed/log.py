@@ -3,7 +3,8 @@
     meta                      format and lineage
     writer-000007             the claim of the writer (claim.py)
     markers/NAME              how far each reader is (record.py)
-    skip                      in a restored copy, till its first writer: where to go on (skip.py)
+    skip                      in a restored copy, till its first writer: where to go on
+                              (recovery.py)
     0000000000000000001-000007.log
                               frames from offset 1 on, by writer 7 (segment.py, frame.py)
 
@@ -27,7 +28,6 @@ import msgspec
 
 from roskva.disk import Disk, storage_errors
 from roskva.errors import BadInput, Damaged, Overloaded
-from roskva.feed.active import ActiveSegment, start_segment
 from roskva.feed.base import START, Committed, Marker
 from roskva.feed.claim import Claim, take_claim
 from roskva.feed.frame import encode, encode_packed
@@ -41,19 +41,19 @@ from roskva.feed.record import (
     write_marker,
     write_record,
 )
-from roskva.feed.recovery import Recovered, recover
-from roskva.feed.retention import Retention, expired
-from roskva.feed.rewrite import ROWS_PER_FRAME, rewrite
+from roskva.feed.recovery import Recovered, recover, remove_skip, skip_in
 from roskva.feed.segment import (
     FORMAT,
     RESERVED,
+    ActiveSegment,
     Header,
     Segment,
     chain,
     load,
     parse_name,
+    start_segment,
 )
-from roskva.feed.skip import remove_skip, skip_in
+from roskva.feed.upkeep import ROWS_PER_FRAME, Retention, expired, rewrite
 from roskva.model import Update
 
 MAX_GROUP_ROWS = RESERVED // 16

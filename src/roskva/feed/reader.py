@@ -8,15 +8,16 @@ A mapping stays good whatever becomes of the file's name: segments are replaced 
 shortened, and never changed below their end word.
 """
 
+import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from roskva.disk import Disk, storage_errors
 from roskva.errors import BadInput, Damaged
-from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing, Read
-from roskva.feed.frame import Frame, frame_at, next_frame, rows_from
+from roskva.feed.base import START, Batch, FeedReader, Foreign, Idle, Marker, Missing, Read
+from roskva.feed.frame import FrameHeader, frame_at, next_frame, rows_from
 from roskva.feed.record import Meta, read_meta
 from roskva.feed.segment import (
     FORMAT,
@@ -30,6 +31,8 @@ from roskva.feed.segment import (
     load,
     parse_name,
 )
+
+_FIRST_PAUSE_S = 0.001
 
 
 class View(msgspec.Struct, frozen=True):
@@ -142,7 +145,7 @@ class LogReader:
             if first <= last:
                 yield first, last
 
-    def _find(self, view: View, wanted: int) -> Frame | None:
+    def _find(self, view: View, wanted: int) -> FrameHeader | None:
         """The frame with this offset; if it is damaged the next one, or none."""
         frame = frame_at(view.content, self._cursor, self._lineage)
         behind = frame is not None and frame.first <= wanted
@@ -208,3 +211,35 @@ def meta_from_segments(disk: Disk, directory: str) -> Meta | None:
 def _end_of(content: memoryview, segment: Segment) -> End:
     end = end_in(bytes(content[:FRAMES_AT]))
     return end or End(segment.first - 1, FRAMES_AT)
+
+
+def wait_for_growth(
+    reader: FeedReader,
+    after: int,
+    timeout_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Whether there is something beyond `after`, in whatever process the feed's writer lives."""
+    return poll(lambda: reader.end() > after, timeout_s, clock=clock, sleep=sleep)
+
+
+def poll(
+    found: Callable[[], bool],
+    timeout_s: float,
+    *,
+    longest_pause_s: float = 0.02,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Whether it came true in time. Looks ever less often."""
+    deadline = clock() + timeout_s
+    pause = _FIRST_PAUSE_S
+    while not found():
+        left = deadline - clock()
+        if left <= 0:
+            return False
+        sleep(min(pause, left))
+        pause = min(2 * pause, longest_pause_s)
+    return True

@@ -1,4 +1,4 @@
-"""A segment: one file of frames; and how the segments of a directory make one history.
+"""A segment: one file of frames; how those of a directory make one history; and the one in use.
 
     0    header       twice, 64 bytes each: lineage, writer, first, void from, created at
   128    end word     twice, 32 bytes each: how far the frames are durable
@@ -21,11 +21,12 @@ write what it likes: its frames are at or beyond the point that its successor ha
 
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 from google_crc32c import value as crc32c
 
-from roskva.disk import Disk
+from roskva.disk import Disk, File
 from roskva.errors import BadConfig
 
 FORMAT = 2
@@ -182,3 +183,56 @@ def _end(raw: bytes) -> End | None:
     if crc32c(raw[_END_CHECKED_FROM:]) != crc:
         return None
     return End(last, position, bool(closed))
+
+
+class ActiveSegment:
+    """Knows how far it has been written. After an error from `append` it must not be used again:
+    nobody can say which bytes are on the disk."""
+
+    __slots__ = ("_file", "first", "last", "position")
+
+    def __init__(self, file: File, first: int) -> None:
+        self.first = first
+        self.last = first - 1
+        self.position = FRAMES_AT
+        self._file = file
+
+    def append(self, frames: bytes, last: int) -> None:
+        """Neither durable yet nor visible."""
+        self._file.write_at(frames, self.position)
+        self.position += len(frames)
+        self.last = last
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def publish(self) -> None:
+        """Let readers see what is durable."""
+        self._file.write_at(encode_end(End(self.last, self.position)), END_AT)
+
+    def finish(self) -> None:
+        """Say that no further offset was used, so that the next writer can go on without a void."""
+        self._file.write_at(encode_end(End(self.last, self.position, closed=True)), END_AT)
+        self._file.sync()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+
+
+def start_segment(disk: Disk, directory: str, header: Header) -> ActiveSegment:
+    """A new segment appears with a whole header or not at all."""
+    path = f"{directory}/{name_of(header.first, header.writer)}"
+    file = disk.create(path + ".tmp")
+    try:
+        end = End(header.first - 1, FRAMES_AT)
+        file.write_at(encode_header(header) + encode_end(end), 0)
+        file.sync()
+        disk.rename(path + ".tmp", path)
+        disk.sync_directory(directory)
+    except BaseException:
+        file.close()
+        with suppress(OSError):
+            disk.remove(path + ".tmp")
+        raise
+    return ActiveSegment(file, header.first)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from roskva.disk import RealDisk
 from roskva.feed.log import MAX_GROUP_ROWS, Log, LogConfig
-from roskva.feed.retention import Retention
+from roskva.feed.upkeep import Retention
 from roskva.metrics import Times
 from roskva.model import Key, Update, is_probe
 
@@ -72,7 +72,7 @@ class Trace:
         return self._followed.get(key) == version
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
-        """Of an update that is wanted."""
+        """That an update, one that is wanted, has passed a stage."""
         noted, which = Update(key, version, stage, published_at=at_us), (key, version)
         if not is_probe(key):
             self._measure(stage, which, at_us)
@@ -125,6 +125,6 @@ class Trace:
 
 
 def _bound(kept: dict[Any, Any]) -> None:
-    """Without what came first."""
+    """Forgets the oldest, if there are too many."""
     if len(kept) > _RECENT:
         del kept[next(iter(kept))]

@@ -1,15 +1,19 @@
-"""Frames on a stream: four bytes of length, then so many bytes.
+"""Frames on a stream: four bytes of length, then so many bytes; and asking something over one.
 
 A stream that announces more than a frame may hold is closed: its other end is none of ours.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final, TypeVar, cast
 
-from roskva.wire.links import MAX_LINK_FRAME_BYTES
+import msgspec
+
+from roskva.wire.codec import decode_from_shard, encode_link
+from roskva.wire.links import MAX_LINK_FRAME_BYTES, Ask, Forget, ProcessAnswer
 
 _LENGTH_BYTES: Final = 4
+T = TypeVar("T")
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """A process that lets so much lie does not read any more: the link is dropped, and opened anew when
 it does."""
@@ -66,3 +70,41 @@ class Framed(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._lost(self)
+
+
+async def ask(path: str, question: Ask, timeout_s: float) -> dict[str, Any]:
+    """The answer of the process there; one that does not come is an answer with an `error`."""
+    try:
+        answer: dict[str, Any] = msgspec.json.decode(
+            (await exchange(path, question, ProcessAnswer, timeout_s)).json
+        )
+    except (OSError, TimeoutError) as error:
+        return {"error": str(error) or "no answer"}
+    return answer
+
+
+async def exchange(path: str, message: Ask | Forget, kind: type[T], timeout_s: float) -> T:
+    """The first answer of this kind, over a stream of its own. Raises `OSError` or `TimeoutError`
+    if there is none."""
+    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def opened(stream: Framed) -> None:
+        stream.send(encode_link(message))
+
+    def received(stream: Framed, frame: bytes) -> None:
+        found = decode_from_shard(frame)
+        if isinstance(found, kind) and not answer.done():
+            answer.set_result(found)
+
+    def lost(stream: Framed) -> None:
+        if not answer.done():
+            answer.set_exception(ConnectionError("it went away"))
+
+    async with asyncio.timeout(timeout_s):
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(
+            lambda: Framed(opened, received, lost), path
+        )
+        try:
+            return await answer
+        finally:
+            transport.close()

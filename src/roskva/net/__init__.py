@@ -1,0 +1,1 @@
+"""What servers and clients of servers share about networks: addresses, TLS, tasks."""

@@ -1,32 +1,325 @@
 """The bridge: certain delivery. Everything in the feed reaches its matcher, whoever was down.
 
-One streaming query, stateless and without a shuffle, from the feed (`bridging.py`) to the matchers
-(`sink.py`). It goes on whatever becomes of a single matcher. When one is back and lacks more than
-the query makes up for in passing, the gap is closed beside it, by a batch read of the feed.
+One streaming query, stateless and without a shuffle, from the feed (`roskva-bridge`) to the
+matchers. It goes on whatever becomes of a single matcher. When one is back and lacks more than the
+query makes up for in passing, the gap is closed beside it, by a batch read of the feed. Nothing
+depends on the checkpoint: what is delivered begins where the matchers stand. It only says where the
+query need not look again.
 
-Nothing depends on the checkpoint: what is delivered begins where the matchers stand. It only says
-where the query need not look again.
+**What is read** is the feed of each shard from where its matcher stands, coalesced; it is of use to
+nobody else. It differs from `roskva-feed` in three ways. Its ranges begin where the matcher stands,
+and not where the last micro-batch ended: a range that the fast path has brought over already costs
+nothing, and a short gap is closed in passing. Its rows are what a matcher needs of the range, each
+with the range. And it is never at a loss: what cannot be read the matcher finds out by itself.
+
+**When there is something to do.** As long as the fast path brings everything over, the bridge only
+looks, and moves its checkpoint on once a second. A shard whose matcher stays behind is what it is
+there for. Where an app does without the fast path (`patienceMs` = 0) it does not wait to see.
+
+**Beats.** Python workers that have had nothing to do for a minute are gone, and the next update
+would wait for new ones. So there is an empty micro-batch every 30 seconds; the offset counts them.
+
+**Where it ends**: the driver hands each shard's range to its matcher. Rows come with the range they
+stand for (`BRIDGED`), those of a range together. A range that a matcher does not take is no error
+of the query: its gap is closed later, from the feed.
 """
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
-from roskva.feed.base import Batch, Marker
-from roskva.pipeline.bridging import NAME, BridgeSource
-from roskva.pipeline.feeds import Feeds
-from roskva.pipeline.matchers import Matchers, Range
-from roskva.pipeline.sink import deliver
+from roskva.feed.arrow import SCHEMA
+from roskva.feed.base import Batch, Marker, updates_of
+from roskva.feed.reader import poll
+from roskva.pipeline.columns import PLACED, coalesced, columns, numbered
+from roskva.pipeline.feeds import Feeds, Offsets, Options, feeds_at, markers_of, offsets_of
+from roskva.pipeline.node import Entry, MatcherLinks, Range, matchers_at
+from roskva.pipeline.source import LONGEST_PAUSE_S, ShardRange, batches, limited, not_before
+
+NAME: Final = "roskva-bridge"
+BRIDGED: Final = columns(
+    "shard int, lineage long, first long, last long, offset long, object text, "
+    "version long, source text?, payload bytes?, published_at long, reset bool"
+)
+"""What a matcher needs of `first … last`; one row for each update of it, by offset."""
+
+BEAT: Final = "beat"
+_BEAT_S: Final = 30.0
+_LOOK_S: Final = 0.05
+_CALM_S: Final = 1.0
+"""Between two micro-batches in which nothing has to be delivered."""
+_PART: Final = 1 << 18
+"""Updates that are coalesced at a time."""
+_ONE_TASK: Final = 10_000
+"""Updates that a single task reads faster than several."""
+SHORT_GAP: Final = 100_000
+"""Updates; a longer gap is closed beside the query, so that it holds up nobody."""
+_arrow: Final = to_arrow_schema(BRIDGED, timezone="UTC")
+
+_PLACE: Final = ("shard", "lineage", "first", "last")
+_SLICE: Final = 10_000
+"""Rows that are turned into updates at a time."""
 
 _PATIENCE_MS: Final = 30
 """For the fast path, where there is one."""
 _GAP_S: Final = 3.0
 """A matcher that has not moved for so long, with updates before it, has a gap."""
+
+
+class Ranges(InputPartition):
+    """What one task reads, of several shards."""
+
+    def __init__(self, ranges: list[ShardRange]) -> None:
+        self.ranges = ranges
+
+
+class BridgeSource(DataSource):
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._options = Options(
+            NAME, options, "path", "patienceMs", "maxUpdatesPerTrigger", "warmPartitions"
+        )
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return BRIDGED
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return GapReader(self._options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return BridgeReader(self._options)
+
+
+class BridgeReader(DataSourceStreamReader):
+    def __init__(self, options: Options) -> None:
+        self._path = options.text("path")
+        self._patience_s = float(options.text("patienceMs", "0")) / 1000
+        self._max_rows = options.number("maxUpdatesPerTrigger", 2_000_000)
+        self._warm = options.number("warmPartitions", 1)
+        self._batch_at = 0.0
+
+    def initialOffset(self) -> Offsets:
+        """Where the matchers stand: before that there is nothing to do."""
+        feeds = feeds_at(self._path)
+        positions = matchers_at(self._path).positions(range(feeds.shards))
+        starts = {
+            shard: marker
+            for shard, marker in feeds.starts().items()
+            if shard not in positions or positions[shard].lineage != marker.lineage
+        }
+        ends = feeds.ends()
+        known = {shard: at for shard, at in positions.items() if shard in ends}
+        return {**offsets_of({**known, **starts}), BEAT: 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        assert self._max_rows is not None
+        return ReadMaxRows(self._max_rows)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
+        feeds = feeds_at(self._path)
+        starts, beat = _split(start)
+        ends = self._due(feeds, starts)
+        now = time.monotonic()
+        if ends == starts:
+            if now < self._batch_at + _BEAT_S:
+                return start
+            beat += 1
+        elif isinstance(limit, ReadMaxRows):
+            ends = not_before(starts, limited(feeds, starts, ends, limit.max_rows))
+        self._batch_at = now
+        return {**offsets_of(ends), BEAT: beat}
+
+    def _due(self, feeds: Feeds, starts: dict[int, Marker]) -> dict[int, Marker]:
+        """The ends, as soon as there is something to do; else the starts, after a moment."""
+        patience, ends = Patience(self._patience_s), starts
+
+        def due() -> bool:
+            nonlocal ends
+            ends = not_before(starts, feeds.ends())
+            return ends != starts and self._is_due(ends, patience)
+
+        return ends if poll(due, _LOOK_S, longest_pause_s=LONGEST_PAUSE_S) else starts
+
+    def _is_due(self, ends: dict[int, Marker], patience: "Patience") -> bool:
+        now = time.monotonic()
+        if now >= self._batch_at + _CALM_S or not self._patience_s:
+            return True
+        return patience.exhausted(ends, matchers_at(self._path), now)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        starts, _ = _split(start)
+        ends, _ = _split(end)
+        feeds = feeds_at(self._path)
+        found = ranges_to_deliver(feeds, matchers_at(self._path), starts, ends)
+        assert self._warm is not None
+        return shared_out(feeds, found) or [Ranges([]) for _ in range(self._warm)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return bridged(feeds_at(self._path), partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class GapReader(DataSourceReader):
+    """All that the matchers lack, up to so many updates; in a batch of its own."""
+
+    def __init__(self, options: Options) -> None:
+        self._path = options.text("path")
+        self._max_rows = options.number("maxUpdatesPerTrigger", 2_000_000)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        feeds, matchers = feeds_at(self._path), matchers_at(self._path)
+        assert self._max_rows is not None
+        ends = feeds.ends()
+        positions = matchers.positions(ends)
+        ends = limited(feeds, positions, ends, self._max_rows)
+        return shared_out(feeds, ranges_to_deliver(feeds, matchers, positions, ends))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return bridged(feeds_at(self._path), partition)
+
+
+class Patience:
+    """How long the fast path may take before a matcher counts as behind."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[int, tuple[int, float]] = {}
+        """What each shard has to reach, and since when we wait for that."""
+
+    def exhausted(self, ends: dict[int, Marker], matchers: MatcherLinks, now: float) -> bool:
+        for shard, end in ends.items():
+            self._since.setdefault(shard, (end.offset, now))
+        for shard, at in matchers.positions(ends).items():
+            if at.offset >= self._since[shard][0]:
+                self._since[shard] = ends[shard].offset, now
+        return any(now > since + self._seconds for _, since in self._since.values())
+
+
+def ranges_to_deliver(
+    feeds: Feeds, matchers: MatcherLinks, starts: dict[int, Marker], ends: dict[int, Marker]
+) -> list[ShardRange]:
+    """From where each matcher stands; of one that is down nothing, until it is back."""
+    found: list[ShardRange] = []
+    for shard, at in sorted(matchers.positions(ends).items()):
+        end, reader = ends[shard], feeds.reader(shard)
+        if reader is None or at.lineage != end.lineage or at.offset >= end.offset:
+            continue
+        start = starts.get(shard, at)
+        long_gap = start.offset > at.offset and (
+            reader.count(at.offset) - reader.count(start.offset) > SHORT_GAP
+        )
+        after = start.offset if long_gap and start.lineage == end.lineage else at.offset
+        if after < end.offset:
+            found.append(ShardRange(shard, end.lineage, after, end.offset))
+    return found
+
+
+def shared_out(feeds: Feeds, ranges: list[ShardRange]) -> list[InputPartition]:
+    """Each range for itself if there is much to read, else all together: what a task costs beside
+    its work is most of what an update waits for."""
+    updates = sum(_updates_in(feeds, wanted) for wanted in ranges)
+    if not ranges or updates > _ONE_TASK:
+        return [Ranges([wanted]) for wanted in ranges]
+    return [Ranges(ranges)]
+
+
+def _updates_in(feeds: Feeds, wanted: ShardRange) -> int:
+    reader = feeds.reader(wanted.shard)
+    return 0 if reader is None else reader.count(wanted.after) - reader.count(wanted.last)
+
+
+def bridged(feeds: Feeds, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What matchers need of the ranges of a partition."""
+    if not isinstance(partition, Ranges):
+        return  # Spark's own, in place of none
+    if len(partition.ranges) == 1:
+        yield from _needed(feeds, partition.ranges[0])
+    elif partition.ranges:
+        parts = [rows for wanted in partition.ranges for rows in _needed(feeds, wanted)]
+        if parts:
+            yield pa.concat_batches(parts)
+
+
+def _needed(feeds: Feeds, wanted: ShardRange) -> Iterator[pa.RecordBatch]:
+    rows = PLACED.empty_table()
+    gathered: list[pa.RecordBatch] = []
+    waiting, last = 0, wanted.after
+    for batch in batches(feeds, wanted, strict=False):
+        if batch.first > last + 1:
+            break  # something is lost: the matcher has to find that out for itself
+        last = batch.last
+        offsets = numbered(batch.base, batch.rows.num_rows)
+        gathered.append(pa.RecordBatch.from_arrays([offsets, *batch.rows.columns], schema=PLACED))
+        waiting += batch.rows.num_rows
+        if waiting >= _PART:
+            rows = coalesced(pa.concat_tables([rows, pa.Table.from_batches(gathered)]))
+            gathered, waiting = [], 0
+    rows = coalesced(pa.concat_tables([rows, pa.Table.from_batches(gathered, PLACED)]))
+    for part in rows.combine_chunks().to_batches(max_chunksize=10_000):
+        place = (wanted.shard, wanted.lineage, wanted.after + 1, last)
+        columns = [
+            pa.repeat(pa.scalar(value, field.type), part.num_rows)
+            for value, field in zip(place, _arrow, strict=False)
+        ]
+        yield pa.RecordBatch.from_arrays([*columns, *part.columns], schema=_arrow)
+
+
+def passed(offsets: dict[str, int]) -> dict[int, Marker]:
+    """Where the query has been, from the offset that Spark keeps."""
+    return _split(offsets)[0]
+
+
+def _split(offsets: dict[str, int]) -> tuple[dict[int, Marker], int]:
+    return markers_of({k: v for k, v in offsets.items() if k != BEAT}), offsets.get(BEAT, 0)
+
+
+def deliver(rows: pa.Table, matchers: MatcherLinks) -> dict[Range, Marker | None]:
+    """Where each matcher then stands; None if it does not answer."""
+    ranges = list(ranges_in(rows))
+    offered = [(found, _entries(part)) for found, part in ranges]
+    stand = matchers.deliver_all(offered)
+    return {found: at for (found, _), at in zip(ranges, stand, strict=True)}
+
+
+def ranges_in(rows: pa.Table) -> Iterator[tuple[Range, pa.Table]]:
+    """With its rows, and the places where they are cut."""
+    for shard in pc.unique(rows["shard"]).to_pylist():
+        part = rows.filter(pc.equal(rows["shard"], shard))
+        yield Range(*(part[name][0].as_py() for name in _PLACE)), part
+
+
+def _entries(rows: pa.Table) -> Iterator[Entry]:
+    updates = rows.select(SCHEMA.names)
+    for start in range(0, rows.num_rows, _SLICE):
+        offsets = rows["offset"].slice(start, _SLICE).to_pylist()
+        [batch] = updates.slice(start, _SLICE).combine_chunks().to_batches()
+        yield from zip(offsets, updates_of(batch), strict=True)
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -37,15 +330,15 @@ class Lag(msgspec.Struct, frozen=True):
     """Since the oldest of them was appended."""
 
 
-class Bridge:
+class SparkBridge:
     def __init__(self, spark: SparkSession, data: Path, *, fast_path: bool) -> None:
         """`fast_path`: whether all apps use it; if not, the bridge has no time to lose."""
         self._spark = spark
         self._data = str(data)
         self._patience_ms = _PATIENCE_MS if fast_path else 0
         self._feeds = Feeds(self._data)
-        self._matchers = Matchers(self._data)
-        self._delivering = Matchers(self._data)
+        self._matchers = MatcherLinks(self._data)
+        self._delivering = MatcherLinks(self._data)
         self._stood: dict[int, tuple[int, float]] = {}
         self.delivered = 0
         """Ranges that matchers took over."""
@@ -69,7 +362,7 @@ class Bridge:
 
     def _deliver(self, rows: DataFrame, batch: int) -> None:
         """On a thread of the query's own."""
-        self.delivered += _count(deliver(rows.toArrow(), self._delivering))
+        self.delivered += _taken(deliver(rows.toArrow(), self._delivering))
 
     def close(self) -> None:
         self._matchers.close()
@@ -103,16 +396,16 @@ class Bridge:
     def close_gaps(self) -> int:
         """By batches of the feed, until nothing is missing that can be had; how many it took."""
         batches = 0
-        with closing(Matchers(self._data)) as matchers:
+        with closing(MatcherLinks(self._data)) as matchers:
             while True:
                 rows = self._spark.read.format(NAME).option("path", self._data).load()
-                taken = _count(deliver(rows.toArrow(), matchers))
+                taken = _taken(deliver(rows.toArrow(), matchers))
                 if not taken:
                     return batches
                 batches += 1
                 self.gaps_closed += taken
 
 
-def _count(delivered: dict[Range, Marker | None]) -> int:
+def _taken(delivered: dict[Range, Marker | None]) -> int:
     """The ranges that were taken over."""
     return sum(at is not None and at.offset >= found.last for found, at in delivered.items())

@@ -25,7 +25,6 @@ import time
 import uuid
 import zlib
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from roskva.errors import Unavailable
@@ -56,12 +55,7 @@ class Checkpoint:
             _LOG.warning("%s", sentence)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self.lock)
 
     def _locked(self) -> int:

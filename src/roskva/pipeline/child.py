@@ -7,11 +7,9 @@ import signal
 import sys
 
 from roskva.errors import RoskvaError
-from roskva.links.parent import NOT_AGAIN, hear
-from roskva.links.reporting import write_report
+from roskva.links.processes import NOT_AGAIN, read_assignment, write_report
 from roskva.logs import log_to_stderr
-from roskva.pipeline.processes import ends_at_once
-from roskva.pipeline.requirements import what_is_missing
+from roskva.pipeline.machine import ends_at_once, what_is_missing
 from roskva.wire.admin import PipelineNow
 
 
@@ -19,7 +17,7 @@ def main() -> None:
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ends_at_once(signal.SIGTERM)
-    config, report, scratch = hear()
+    config, report, scratch = read_assignment()
     log_to_stderr(config.node.log)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.nice(config.pipeline.niceness)

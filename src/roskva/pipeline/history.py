@@ -1,8 +1,11 @@
-"""`roskva-history`: what is left of one shard's feed, coalesced, and where something is missing.
+"""Logs as tables, for batches: `roskva-history` and `roskva-trace`.
 
+**`roskva-history`** is what is left of one shard's feed, coalesced, and where something is missing.
 Unlike `roskva-feed` it is read in parallel, a few segments at a time, and it does not end where a
 range cannot be read: such a range is a row of its own, with `object` null and `offset` its end. For
 rebuilding what a store has lost.
+
+**`roskva-trace`** is when sampled updates passed each stage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,35 +17,28 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import StructType
 
 from roskva.disk import RealDisk
+from roskva.errors import BadInput
 from roskva.feed.base import START, Batch, Marker, Missing
 from roskva.feed.reader import LogReader
-from roskva.pipeline.transforms import PLACED, coalesced
+from roskva.feed.record import META
+from roskva.feed.trace import DIRECTORY
+from roskva.pipeline.columns import PLACED, coalesced, columns, numbered
 
 FORMAT: Final = "roskva-history"
-SCHEMA: Final = StructType(
-    [
-        StructField("offset", LongType(), nullable=False),
-        StructField("object", StringType()),
-        StructField("version", LongType()),
-        StructField("source", StringType()),
-        StructField("payload", BinaryType()),
-        StructField("published_at", LongType()),
-        StructField("reset", BooleanType()),
-    ]
+SCHEMA: Final = columns(
+    "offset long, object text?, version long?, source text?, payload bytes?, "
+    "published_at long?, reset bool?"
 )
 _arrow: Final = to_arrow_schema(SCHEMA, timezone="UTC")
 _COALESCED_ROWS: Final = 1 << 18
 """Rows that are put together before they are coalesced."""
+
+TRACE_FORMAT: Final = "roskva-trace"
+TRACE_SCHEMA: Final = columns("object text, version long, stage text, at long")
+"""`at` is wall-clock microseconds."""
 
 
 def history(spark: SparkSession, feed: Path) -> DataFrame:
@@ -50,7 +46,7 @@ def history(spark: SparkSession, feed: Path) -> DataFrame:
     return spark.read.format(FORMAT).load(str(feed))
 
 
-class _Range(InputPartition):
+class _OffsetRange(InputPartition):
     def __init__(self, lineage: int, after: int, last: int) -> None:
         self.lineage = lineage
         self.after = after
@@ -78,12 +74,12 @@ class HistoryReader(DataSourceReader):
         reader = LogReader(RealDisk(), self._feed)
         starts = [segment.void_from - 1 for segment in reader.segments()]
         if not starts:
-            return [_Range(reader.lineage, START, START)]
+            return [_OffsetRange(reader.lineage, START, START)]
         cuts = [START, *starts[1:], reader.end()]
-        return [_Range(reader.lineage, *cut) for cut in pairwise(cuts)]
+        return [_OffsetRange(reader.lineage, *cut) for cut in pairwise(cuts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Range)
+        assert isinstance(partition, _OffsetRange)
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for read in _reads(LogReader(RealDisk(), self._feed), partition):
@@ -100,7 +96,7 @@ class HistoryReader(DataSourceReader):
             yield from _batches(coalesced(pa.Table.from_batches(waiting)))
 
 
-def _reads(reader: LogReader, wanted: _Range) -> Iterator[Batch | Missing]:
+def _reads(reader: LogReader, wanted: _OffsetRange) -> Iterator[Batch | Missing]:
     after = wanted.after
     while after < wanted.last:
         read = reader.read(Marker(wanted.lineage, after), max_rows=wanted.last - after)
@@ -112,7 +108,7 @@ def _reads(reader: LogReader, wanted: _Range) -> Iterator[Batch | Missing]:
 
 def _placed(batch: Batch, last: int) -> pa.RecordBatch:
     rows = batch.rows.slice(0, last - batch.base + 1)
-    offsets = pa.array(range(batch.base, batch.base + rows.num_rows), pa.int64())
+    offsets = numbered(batch.base, rows.num_rows)
     return pa.RecordBatch.from_arrays([offsets, *rows.columns], schema=PLACED)
 
 
@@ -123,3 +119,49 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 def _missing(last: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"offset": last}], schema=_arrow)
+
+
+def traces(spark: SparkSession, data: Path) -> DataFrame:
+    spark.dataSource.register(TraceSource)
+    return spark.read.format(TRACE_FORMAT).load(str(data))
+
+
+class _Log(InputPartition):
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+class TraceSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return TRACE_FORMAT
+
+    def schema(self) -> StructType:
+        return TRACE_SCHEMA
+
+    def reader(self, schema: StructType) -> "TraceReader":
+        return TraceReader(Path(self.options["path"]))
+
+
+class TraceReader(DataSourceReader):
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    def partitions(self) -> Sequence[InputPartition]:
+        found = sorted((self._data / DIRECTORY).glob(f"*/{META}"))
+        if not found:
+            raise BadInput(f"{self._data} has no traces: the node has to be told to sample updates")
+        return [_Log(str(meta.parent)) for meta in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Log)
+        schema = to_arrow_schema(TRACE_SCHEMA, timezone="UTC")
+        reader = LogReader(RealDisk(), partition.path)
+        after = START
+        while isinstance(read := reader.read(Marker(reader.lineage, after)), Batch | Missing):
+            after = read.last
+            if isinstance(read, Batch):
+                columns = [read.rows[name] for name in ("object", "version", "source")]
+                yield pa.RecordBatch.from_arrays(
+                    [*columns, read.rows["published_at"]], schema=schema
+                )

@@ -1,8 +1,8 @@
 """Ingest: automatic publishing. Whatever Spark can read as a stream becomes updates.
 
-Reading is Spark's, translating is SQL (`translation.py`), publishing and what becomes of bad rows
-is the sink's (`publishing.py`). The checkpoint says how far the source was read; rows may be
-published twice after a crash, which for a version is nothing.
+Reading is Spark's. Translating is done by the SQL of an `[ingest.NAME]` table, and nothing else.
+Publishing and what becomes of bad rows is the sink's (`publish_sink.py`). The checkpoint says how
+far the source was read; rows may be published twice after a crash, which for a version is nothing.
 """
 
 import tempfile
@@ -11,30 +11,71 @@ from typing import Final
 
 import msgspec
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BinaryType
 
 from roskva.config import IngestConfig
 from roskva.errors import BadConfig, RoskvaError
-from roskva.pipeline.publishing import (
-    NAME,
-    Counters,
-    Published,
-    PublishSink,
-    read_counters,
-    update_from,
-)
-from roskva.pipeline.translation import rows_to_ingest, translated
+from roskva.pipeline.publish_sink import NAME, Counters, PublishSink, read_counters, update_from
+from roskva.publisher.requests import UpdateBody
+
+_CORRUPT: Final = "_corrupt_record"
+_MAY_BE_CORRUPT: Final = ("json", "csv", "xml")
 
 _SHOWN: Final = 20
 _PREVIEW_S: Final = 120
+
+
+def rows_to_ingest(spark: SparkSession, ingest: IngestConfig) -> DataFrame:
+    reader = spark.readStream.format(ingest.format)
+    for name, value in (ingest.options or {}).items():
+        reader = reader.option(name, value)
+    if ingest.columns is not None:
+        columns = ingest.columns
+        if ingest.format in _MAY_BE_CORRUPT and _CORRUPT not in columns:
+            columns += f", {_CORRUPT} STRING"
+        reader = reader.schema(columns)
+    return reader.load() if ingest.path is None else reader.load(ingest.path)
+
+
+def translated(rows: DataFrame, ingest: IngestConfig) -> DataFrame:
+    """As `TRANSLATED`. Rows for which the filter is not true are left out, unless they are corrupt:
+    of those nobody knows."""
+    corrupt = F.col(_CORRUPT) if _CORRUPT in rows.columns else F.lit(None).cast("string")
+    if ingest.filter is not None:
+        rows = rows.where(F.expr(ingest.filter) | corrupt.isNotNull())
+    given = [name for name in rows.columns if name != _CORRUPT]
+    return rows.select(
+        _text(ingest.app).alias("app"),
+        _text(ingest.name).alias("name"),
+        _text(ingest.version).alias("version"),
+        _text(ingest.source).alias("source"),
+        _binary(rows, ingest.payload).alias("payload"),
+        corrupt.alias("wrong"),
+        F.to_json(F.struct(*given), {"ignoreNullFields": "false"}).alias("row"),
+    )
+
+
+def _text(expression: str | None) -> Column:
+    return (F.lit(None) if expression is None else F.expr(expression)).cast("string")
+
+
+def _binary(rows: DataFrame, expression: str | None) -> Column:
+    if expression is None:
+        return F.lit(None).cast("binary")
+    found = F.expr(expression)
+    if isinstance(rows.select(found).schema[0].dataType, BinaryType):
+        return found
+    return found.cast("string").cast("binary")
 
 
 class Preview(msgspec.Struct, frozen=True):
     """What a row would become."""
 
     row: str
-    update: Published | None = None
+    update: UpdateBody | None = None
     reason: str = ""
     """Why it would be a dead letter instead."""
 

@@ -1,21 +1,287 @@
-"""What jobs ask of a node that is running, over the sockets of its processes."""
+"""A node that runs, as the pipeline meets it over the sockets of its processes.
+
+A node says in its data directory which process owns which shard and where it listens. The bridge
+asks its **matchers** where they stand, and hands them ranges of the feed. One that does not answer
+is left alone for a moment, and longer each time: a matcher that is down or hangs must not hold up
+the others. **Jobs** ask who is online, and have rows dropped and sessions compared.
+"""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from roskva.errors import Unavailable
-from roskva.links.asking import ask
-from roskva.links.framing import Framed
-from roskva.links.running import Running, running
+import msgspec
+
+from roskva.errors import RoskvaError, Unavailable
+from roskva.feed.base import Marker
+from roskva.links.framing import ask, exchange
+from roskva.links.processes import RunningNode, running
+from roskva.model import Update
 from roskva.wire.codec import decode_from_shard, encode_link
-from roskva.wire.links import MAX_LINK_PARTS, Ask, Forget, Forgotten
+from roskva.wire.links import (
+    MAX_LINK_FRAME_BYTES,
+    MAX_LINK_PARTS,
+    Ask,
+    Forget,
+    Forgotten,
+    Offer,
+    Taken,
+)
+
+_ASK_S: Final = 0.5
+_ANSWER_S: Final = 5.0
+"""Until a range is durable; a disk in trouble takes long."""
+_LEFT_ALONE_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_OFFERED: Final = 1000
+_OFFERED_BYTES: Final = 1 << 20
+_UNANSWERED: Final = 8
+"""Offers under way at a time."""
+_log = logging.getLogger(__name__)
+
+Entry = tuple[int, Update]
 
 _TIMEOUT_S: Final = 30.0
 
 Seen = tuple[bytes, int]
 """A client, and the session in its row when it was looked at."""
+
+
+class Range(msgspec.Struct, frozen=True):
+    """`first … last` of a shard's feed."""
+
+    shard: int
+    lineage: int
+    first: int
+    last: int
+
+
+class MatcherLinks:
+    """To all matchers of one node; for one thread."""
+
+    def __init__(self, data: str) -> None:
+        self._data = Path(data)
+        self._processes: dict[str, _Process] = {}
+        self._sockets: dict[int, str] = {}
+        self._requests = count(1)
+
+    def positions(self, shards: Iterable[int]) -> dict[int, Marker]:
+        """Where those stand that answer: everything up to there is durable."""
+        asked: dict[int, tuple[_Process, int]] = {}
+        for shard in shards:
+            process, request = self._of(shard), next(self._requests)
+            if process is not None and process.send(Offer(request, shard), _ASK_S):
+                asked[shard] = process, request
+        found = {}
+        for shard, (process, request) in asked.items():
+            taken = process.answer(request)
+            if taken is not None:
+                found[shard] = Marker(taken.lineage, taken.offset)
+        return found
+
+    def deliver(self, offered: Range, entries: Iterable[Entry]) -> Marker | None:
+        """Where the matcher stands when it has taken this over, or refused to; None if it does not
+        answer. If that is before the range begins, there is a gap."""
+        return self.deliver_all([(offered, entries)])[0]
+
+    def deliver_all(self, ranges: Sequence[tuple[Range, Iterable[Entry]]]) -> list[Marker | None]:
+        """To all of them at the same time: each waits for a disk of its own."""
+        under_way = [self._begin(offered, entries) for offered, entries in ranges]
+        return [None if one is None else one.end() for one in under_way]
+
+    def _begin(self, offered: Range, entries: Iterable[Entry]) -> "_Delivery | None":
+        process = self._of(offered.shard)
+        if process is None:
+            return None
+        delivery = _Delivery(process, offered, _offers(offered, entries, self._requests))
+        return delivery if delivery.begin() else None
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.close()
+
+    def _of(self, shard: int) -> "_Process | None":
+        path = self._sockets.get(shard)
+        if path is None or self._processes[path].is_down:
+            self._look()
+            path = self._sockets.get(shard)
+        return None if path is None else self._processes[path]
+
+    def _look(self) -> None:
+        node = running(self._data)
+        for process in node.processes if node is not None else ():
+            for shard in process.shards:
+                self._sockets[shard] = process.socket
+                self._processes.setdefault(process.socket, _Process(process.socket))
+
+
+@cache
+def matchers_at(data: str) -> MatcherLinks:
+    """Of this process and its one thread: links stay open from one micro-batch to the next."""
+    return MatcherLinks(data)
+
+
+class _Process:
+    """A process of a node, over its Unix socket. Answers come in any order."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._failures = 0
+        self._alone_until = 0.0
+        self._closed = False
+        self._answers: dict[int, Taken] = {}
+        self._expected = 0
+
+    @property
+    def is_down(self) -> bool:
+        return self._failures > 0
+
+    def send(self, offer: Offer, timeout_s: float) -> bool:
+        if time.monotonic() < self._alone_until:
+            return False
+        # A connection that nothing is expected from may be one to a process that is gone, while
+        # another listens in its place.
+        for attempt_is_last in (self._socket is None or self._expected > 0, True):
+            try:
+                self._write(encode_link(offer), timeout_s)
+            except OSError as error:
+                if attempt_is_last:
+                    self._fail(error)
+                    return False
+                self.close()
+            else:
+                self._expected += 1
+                return True
+        return False
+
+    def _write(self, frame: bytes, timeout_s: float) -> None:
+        if self._socket is None:
+            self._socket = _connected(self._path)
+        self._socket.settimeout(timeout_s)
+        self._socket.sendall(len(frame).to_bytes(4) + frame)
+
+    def answer(self, request: int) -> Taken | None:
+        """None if it does not come; nothing else then comes over this connection either."""
+        while request not in self._answers:
+            if self._socket is None:
+                return None
+            try:
+                message = decode_from_shard(_frame(self._socket))
+            except (OSError, RoskvaError) as error:
+                self._fail(error)
+                return None
+            if isinstance(message, Taken):
+                self._answers[message.request] = message
+        self._failures = 0
+        self._expected -= 1
+        return self._answers.pop(request)
+
+    def close(self) -> None:
+        """For good."""
+        self._closed = True
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.close()
+        self._answers.clear()
+
+    def _fail(self, error: Exception) -> None:
+        self._drop()
+        pause_s = _LEFT_ALONE_S[min(self._failures, len(_LEFT_ALONE_S) - 1)]
+        if not self._failures:
+            _log.warning("no answer at %s (%s): going on without it", self._path, error)
+        self._failures += 1
+        self._alone_until = time.monotonic() + pause_s
+
+
+def _connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_ASK_S)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _frame(connection: socket.socket) -> bytes:
+    length = int.from_bytes(_exactly(connection, 4))
+    if length > MAX_LINK_FRAME_BYTES:
+        raise ConnectionError("what it says is none of ours")
+    return _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        part = connection.recv(count - len(received))
+        if not part:
+            raise ConnectionError("it went away")
+        received += part
+    return bytes(received)
+
+
+class _Delivery:
+    """A range on its way, a few offers ahead of the answers."""
+
+    def __init__(self, process: _Process, offered: Range, offers: Iterator[Offer]) -> None:
+        self._process = process
+        self._offered = offered
+        self._offers = offers
+        self._unanswered: deque[int] = deque()
+
+    def begin(self) -> bool:
+        return self._send(next(self._offers, None))
+
+    def end(self) -> Marker | None:
+        taken: Taken | None = None
+        for offer in self._offers:
+            if len(self._unanswered) == _UNANSWERED:
+                taken = self._process.answer(self._unanswered.popleft())
+                if taken is None or not self._goes_on(taken):
+                    break
+            if not self._send(offer):
+                return None
+        while self._unanswered:
+            taken = self._process.answer(self._unanswered.popleft())
+        return None if taken is None else Marker(taken.lineage, taken.offset)
+
+    def _send(self, offer: Offer | None) -> bool:
+        if offer is None or not self._process.send(offer, _ANSWER_S):
+            return False
+        self._unanswered.append(offer.request)
+        return True
+
+    def _goes_on(self, taken: Taken) -> bool:
+        offered = self._offered
+        return taken.lineage == offered.lineage and taken.offset >= offered.first - 1
+
+
+def _offers(offered: Range, entries: Iterable[Entry], requests: Iterator[int]) -> Iterator[Offer]:
+    """In parts of what a matcher handles at a time. A part ends where its last update is: whatever
+    of it was left out is made up for by a later part, and until that came it is in the feed."""
+    first = offered.first
+    part: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if len(part) == _OFFERED or size > _OFFERED_BYTES:
+            last = part[-1][0]
+            yield Offer(next(requests), offered.shard, offered.lineage, first, last, part)
+            first, part, size = last + 1, [], 0
+        part.append(entry)
+        size += len(entry[1].payload or b"")
+    if part:
+        yield Offer(next(requests), offered.shard, offered.lineage, first, offered.last, part)
 
 
 def online(data: Path) -> list[bytes]:
@@ -38,7 +304,7 @@ def forget(data: Path, clients: Mapping[int, Sequence[Seen]]) -> int:
     return asyncio.run(_forget_all(node, clients))
 
 
-async def _ask_all(node: Running | None, question: Ask) -> list[dict[str, Any]]:
+async def _ask_all(node: RunningNode | None, question: Ask) -> list[dict[str, Any]]:
     if node is None:
         return []
     told = []
@@ -50,7 +316,7 @@ async def _ask_all(node: Running | None, question: Ask) -> list[dict[str, Any]]:
     return told
 
 
-async def _forget_all(node: Running, clients: Mapping[int, Sequence[Seen]]) -> int:
+async def _forget_all(node: RunningNode, clients: Mapping[int, Sequence[Seen]]) -> int:
     owners = {shard: process for process in node.processes for shard in process.shards}
     count = 0
     for shard, seen in clients.items():
@@ -61,29 +327,8 @@ async def _forget_all(node: Running, clients: Mapping[int, Sequence[Seen]]) -> i
 
 
 async def _forget(path: str, message: Forget) -> int:
-    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    def received(stream: Framed, frame: bytes) -> None:
-        told = decode_from_shard(frame)
-        if isinstance(told, Forgotten) and not answer.done():
-            answer.set_result(told.count)
-
-    def lost(stream: Framed) -> None:
-        if not answer.done():
-            answer.set_exception(ConnectionError("it went away"))
-
-    def opened(stream: Framed) -> None:
-        stream.send(encode_link(message))
-
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            transport, _ = await asyncio.get_running_loop().create_unix_connection(
-                lambda: Framed(opened, received, lost), path
-            )
-            try:
-                return await answer
-            finally:
-                transport.close()
+        return (await exchange(path, message, Forgotten, _TIMEOUT_S)).count
     except (OSError, TimeoutError) as error:
         text = f"shard {message.shard} does not answer: {error}"
         raise Unavailable(text) from error

@@ -1,16 +1,24 @@
-"""The one place where a Spark session is made, and what is set in it."""
+"""The one place where a Spark session is made, what is set in it, and what it has to say.
+
+Its errors are pages long: `spark_errors` makes them the sentence that matters.
+"""
 
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from roskva.errors import RoskvaError, error_of
 
 LOCAL: Final = "local[*]"
 _FAILURES: Final = 4
@@ -45,6 +53,9 @@ _ON_THIS_MACHINE: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+
+_OURS: Final = re.compile(r"^roskva\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
+"""The last line of a traceback in a Python worker."""
 
 
 def spark_session(
@@ -98,3 +109,44 @@ def _launch(conf: SparkConf, inherited: Sequence[int], said: Path | None) -> Non
             how |= {"stdout": output, "stderr": output}
             gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
+
+
+class PipelineFailed(RoskvaError):
+    code = "pipeline_failed"
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise sentence(str(error)) from error
+
+
+def sentence(text: str) -> RoskvaError:
+    """Ours, if one of ours is at the bottom of it; otherwise Spark's first line."""
+    found = _OURS.findall(text)
+    if found:
+        kind, words = found[-1]
+        code = re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower()
+        return error_of(code, words)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return PipelineFailed(f"Spark gave up: {lines[0] if lines else 'it does not say why'}")
+
+
+class Tasks:
+    """How many tasks Spark has done, of those it knows of so far."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._stages: dict[int, tuple[int, int]] = {}
+
+    def look(self) -> tuple[int, int]:
+        for number, (_, total) in list(self._stages.items()):
+            self._stages[number] = (total, total)  # done, unless it is found to be active
+        for number in self._tracker.getActiveStageIds():
+            stage = self._tracker.getStageInfo(number)
+            if stage is not None:
+                self._stages[number] = (stage.numCompletedTasks, stage.numTasks)
+        done, totals = zip(*self._stages.values(), strict=True) if self._stages else ((0,), (0,))
+        return sum(done), sum(totals)

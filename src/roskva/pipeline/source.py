@@ -13,13 +13,10 @@ micro-batch to the next is in `feeds_at`.
 """
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -33,41 +30,34 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from roskva.errors import BadInput, Damaged
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
-from roskva.pipeline.feeds import Feeds, Offsets, feeds_at, markers_of, offsets_of, shard_count
-from roskva.pipeline.options import EARLIEST, LATEST, Options, Where
+from roskva.feed.reader import poll
+from roskva.pipeline.columns import columns, numbered
+from roskva.pipeline.feeds import (
+    EARLIEST,
+    LATEST,
+    Feeds,
+    Offsets,
+    Options,
+    Where,
+    feeds_at,
+    markers_of,
+    offsets_of,
+    shard_count,
+)
 
 NAME: Final = "roskva-feed"
-SCHEMA: Final = StructType(
-    [
-        StructField("shard", IntegerType(), nullable=False),
-        StructField("offset", LongType(), nullable=False),
-        StructField("object", StringType(), nullable=False),
-        StructField("version", LongType(), nullable=False),
-        StructField("source", StringType()),
-        StructField("payload", BinaryType()),
-        StructField("published_at", TimestampType(), nullable=False),
-        StructField("reset", BooleanType(), nullable=False),
-        StructField("appended_at", TimestampType(), nullable=False),
-    ]
+SCHEMA: Final = columns(
+    "shard int, offset long, object text, version long, source text?, "
+    "payload bytes?, published_at time, reset bool, appended_at time"
 )
 ROWS: Final = 16_384
 """In one Arrow batch on its way to Spark, about."""
 _WAIT_S: Final = 0.05
-_FIRST_PAUSE_S: Final = 0.001
-_LONGEST_PAUSE_S: Final = 0.01
+LONGEST_PAUSE_S: Final = 0.01
 _log = logging.getLogger(__name__)
 _arrow: Final = to_arrow_schema(SCHEMA, timezone="UTC")
 
@@ -110,13 +100,13 @@ class FeedSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FeedReader(self._options)
+        return FeedBatchReader(self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return FeedStreamReader(self._options)
 
 
-class FeedReader(DataSourceReader):
+class FeedBatchReader(DataSourceReader):
     """Everything from one place to another, once."""
 
     def __init__(self, options: Options) -> None:
@@ -196,14 +186,15 @@ def _resolved(where: Where, feeds: Feeds) -> dict[int, Marker]:
 
 def await_growth(feeds: Feeds, starts: dict[int, Marker]) -> dict[int, Marker]:
     """The ends, as soon as one of them has moved, or after a moment."""
-    deadline = time.monotonic() + _WAIT_S
-    pause = _FIRST_PAUSE_S
-    while True:
+    ends = starts
+
+    def grown() -> bool:
+        nonlocal ends
         ends = feeds.ends()
-        if not_before(starts, ends) != starts or time.monotonic() + pause > deadline:
-            return ends
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
+        return not_before(starts, ends) != starts
+
+    poll(grown, _WAIT_S, longest_pause_s=LONGEST_PAUSE_S)
+    return ends
 
 
 def not_before(starts: dict[int, Marker], ends: dict[int, Marker]) -> dict[int, Marker]:
@@ -302,17 +293,6 @@ def _read(path: str, partition: InputPartition, strict: bool) -> Iterator[pa.Rec
             gathered, rows = [], 0
     if gathered:
         yield pa.concat_batches(gathered)
-
-
-def numbered(first: int, count: int) -> pa.Array:
-    if count > len(_counted()):
-        return pa.array(range(first, first + count), pa.int64())
-    return pc.add(_counted().slice(0, count), first)
-
-
-@cache
-def _counted() -> pa.Array:
-    return pa.array(range(ROWS), pa.int64())
 
 
 def _with_place(shard: int, batch: Batch) -> pa.RecordBatch:

@@ -27,16 +27,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from roskva.core.objects import coalesce
 from roskva.disk import RealDisk
@@ -44,6 +35,7 @@ from roskva.errors import BadInput
 from roskva.feed.base import Batch, Marker
 from roskva.feed.reader import LogReader
 from roskva.model import NO_EPOCH, NO_VERSION, Update
+from roskva.pipeline.columns import columns
 from roskva.store import rows
 from roskva.store.base import Row
 from roskva.store.rocksdb import RocksStore
@@ -52,11 +44,10 @@ FORMAT: Final = "roskva-state"
 DEFAULT_PARTS: Final = 4
 _BATCH_ROWS: Final = 16_384
 
-_Stored = tuple[bytes, Row]
 _Values = tuple[Any, ...]
 
 
-class Place(NamedTuple):
+class ShardFiles(NamedTuple):
     """A shard, as it is to be read."""
 
     shard: int
@@ -68,15 +59,11 @@ class Table(NamedTuple):
     schema: StructType
     kind: bytes
     """Of the rows it is read from: how their keys begin."""
-    values: Callable[[Place, bytes, Row], Iterator[_Values]]
+    values: Callable[[ShardFiles, bytes, Row], Iterator[_Values]]
     """Of one row in the store of a shard."""
 
 
-def _schema(*fields: tuple[str, Any, bool]) -> StructType:
-    return StructType([StructField(*field) for field in fields])
-
-
-def _clients(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+def _clients(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     client = rows.stored_client(cells)
     yield (
         place.shard,
@@ -89,7 +76,7 @@ def _clients(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
     )
 
 
-def _registrations(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+def _registrations(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     client, id = rows.stored_client(cells), rows.client_of(key)
     created = client.created_at is not None
     for cell in client.registered:
@@ -98,7 +85,7 @@ def _registrations(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
         yield place.shard, id, created, client.seen_at, cell.object, acked, epoch
 
 
-def _objects(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+def _objects(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     row, name = rows.stored_object(cells), rows.object_of(key)
     if row.version == NO_VERSION:
         yield place.shard, name, None, row.mark, None, None, None, None
@@ -116,7 +103,7 @@ def _objects(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
         )
 
 
-def _tail(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+def _tail(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     """What cannot be read any more is left out: the matcher will say so, with a new epoch."""
     row = rows.shard_row(cells)
     if row is None or not place.feed.is_dir():
@@ -136,74 +123,44 @@ def _tail(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
             yield place.shard, name, update.version, mark, update.published_at
 
 
-def _shards(place: Place, key: bytes, cells: Row) -> Iterator[_Values]:
+def _shards(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     row = rows.shard_row(cells)
     if row is not None:
         yield place.shard, row.epoch, row.lineage, row.applied, rows.boot_of(cells)
 
 
-_SHARD: Final = ("shard", IntegerType(), False)
-
 TABLES: Final = {
     "clients": Table(
-        _schema(
-            _SHARD,
-            ("client", BinaryType(), False),
-            ("application", StringType(), True),
-            ("created_at", TimestampType(), True),
-            ("seen_at", TimestampType(), True),
-            ("session", LongType(), False),
-            ("registrations", IntegerType(), False),
+        columns(
+            "shard int, client bytes, application text?, created_at time?, "
+            "seen_at time?, session long, registrations int"
         ),
         rows.CLIENT,
         _clients,
     ),
     "registrations": Table(
-        _schema(
-            _SHARD,
-            ("client", BinaryType(), False),
-            ("created", BooleanType(), False),
-            ("seen_at", TimestampType(), True),
-            ("object", StringType(), False),
-            ("acked", LongType(), True),
-            ("epoch", LongType(), True),
+        columns(
+            "shard int, client bytes, created bool, seen_at time?, object text, "
+            "acked long?, epoch long?"
         ),
         rows.CLIENT,
         _registrations,
     ),
     "objects": Table(
-        _schema(
-            _SHARD,
-            ("object", StringType(), False),
-            ("version", LongType(), True),
-            ("mark", IntegerType(), False),
-            ("epoch", LongType(), True),
-            ("source", StringType(), True),
-            ("payload", BinaryType(), True),
-            ("published_at", TimestampType(), True),
+        columns(
+            "shard int, object text, version long?, mark int, epoch long?, "
+            "source text?, payload bytes?, published_at time?"
         ),
         rows.OBJECT,
         _objects,
     ),
     "shards": Table(
-        _schema(
-            _SHARD,
-            ("epoch", LongType(), False),
-            ("lineage", LongType(), False),
-            ("applied", LongType(), False),
-            ("boot", LongType(), False),
-        ),
+        columns("shard int, epoch long, lineage long, applied long, boot long"),
         rows.SHARD_ROW,
         _shards,
     ),
     "tail": Table(
-        _schema(
-            _SHARD,
-            ("object", StringType(), False),
-            ("version", LongType(), True),
-            ("mark", IntegerType(), True),
-            ("published_at", TimestampType(), True),
-        ),
+        columns("shard int, object text, version long?, mark int?, published_at time?"),
         rows.SHARD_ROW,
         _tail,
     ),
@@ -216,10 +173,10 @@ class State(NamedTuple):
     path: Path
     checkpoint: str | None = None
 
-    def shards(self) -> list[Place]:
+    def shards(self) -> list[ShardFiles]:
         below = f"checkpoints/{self.checkpoint}" if self.checkpoint else "store"
         return [
-            Place(int(path.name[len("shard-") :]), path / below, path / "feed")
+            ShardFiles(int(path.name[len("shard-") :]), path / below, path / "feed")
             for path in sorted(self.path.glob("shard-*"))
         ]
 
@@ -231,10 +188,10 @@ class State(NamedTuple):
         return reader.load(str(self.path))
 
 
-class _Range(InputPartition):
-    """Of one shard's store."""
+class _KeyRange(InputPartition):
+    """A part of one shard's store, by its keys."""
 
-    def __init__(self, place: Place, start: bytes, end: bytes) -> None:
+    def __init__(self, place: ShardFiles, start: bytes, end: bytes) -> None:
         self.place = place
         self.start = start
         self.end = end
@@ -277,10 +234,10 @@ class StateReader(DataSourceReader):
             raise BadInput(f"{missing[0]} is not there, or not any more")
         kind = self._table.kind
         cuts = [(kind, kind + b"\0")] if kind == rows.SHARD_ROW else rows.ranges(kind, self._parts)
-        return [_Range(place, *cut) for place in shards for cut in cuts]
+        return [_KeyRange(place, *cut) for place in shards for cut in cuts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Range)
+        assert isinstance(partition, _KeyRange)
         schema = to_arrow_schema(self._table.schema, timezone="UTC")
         store = RocksStore(partition.place.store, read_only=True)
         try:

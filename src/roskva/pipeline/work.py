@@ -29,13 +29,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roskva.config import Config
 from roskva.errors import RoskvaError
 from roskva.feed.base import Marker
-from roskva.links.reporting import write_report
-from roskva.pipeline.bridge import Bridge
-from roskva.pipeline.bridging import passed
+from roskva.links.processes import write_report
+from roskva.pipeline.bridge import SparkBridge, passed
 from roskva.pipeline.checkpoint import Checkpoint
 from roskva.pipeline.ingest import Ingest
+from roskva.pipeline.machine import Usage, stamped
 from roskva.pipeline.session import spark_session
-from roskva.pipeline.usage import Usage, stamped
 from roskva.wire.admin import BatchTimes, PartNow, PipelineNow
 
 _TICK_S: Final = 1.0
@@ -118,7 +117,7 @@ class _Running:
 
 
 class _BridgeRunning(_Running):
-    def __init__(self, bridge: Bridge, checkpoint: Path) -> None:
+    def __init__(self, bridge: SparkBridge, checkpoint: Path) -> None:
         super().__init__(PartNow(name="bridge"), lambda: bridge.start(checkpoint))
         self._bridge = bridge
         self._closing: threading.Thread | None = None
@@ -167,7 +166,7 @@ class _IngestRunning(_Running):
 
 
 def run(work: Work) -> NoReturn:
-    """Until this process is killed; see `processes.ends_at_once`."""
+    """Until this process is killed; see `machine.ends_at_once`."""
     report, usage = PipelineNow(state="starting", pid=os.getpid(), started_at=time.time()), Usage()
     _say(work, report, usage)
     with session(work) as (spark, checkpoints):
@@ -211,7 +210,7 @@ def _parts(
     data = config.node.data
     if work.bridge:
         apps = (config.defaults, *config.apps.values())
-        bridge = Bridge(spark, data, fast_path=all(app.fast_path for app in apps))
+        bridge = SparkBridge(spark, data, fast_path=all(app.fast_path for app in apps))
         parts.append(_BridgeRunning(bridge, checkpoints["bridge"].spark))
     for name in work.ingests:
         checkpoint = checkpoints[f"ingest-{name}"]

@@ -9,46 +9,44 @@ from typing import Final
 import httpx
 import uvloop
 
-from roskva.links.parent import hear
-from roskva.links.reporting import read_report, write_report
+from roskva.links.processes import read_assignment, read_report, write_report
 from roskva.logs import log_to_stderr
-from roskva.probe.errand import Errand
-from roskva.probe.paths import Target
-from roskva.probe.pipeline import what_is_wrong
+from roskva.net.address import local_in_url
+from roskva.net.tls import pinned_context
+from roskva.probe.job import ProbeJob
+from roskva.probe.objectives import Objectives
+from roskva.probe.paths import Target, what_is_wrong
 from roskva.probe.round import objects, probe
-from roskva.probe.watching import Watch
-from roskva.publisher.tls import pinned_context
 from roskva.server.access.prober import own_key
 from roskva.server.keys import token_keys
 from roskva.wire.admin import PipelineNow
 
 IDENTITIES: Final = "probe"
 """In the data directory."""
-_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _LOOK_S: Final = 0.2
 
 
 def main() -> None:
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    errand: Errand = hear()
-    log_to_stderr(errand.config.node.log)
+    job: ProbeJob = read_assignment()
+    log_to_stderr(job.config.node.log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(errand))
+        runner.run(run(job))
 
 
-async def run(errand: Errand) -> None:
+async def run(job: ProbeJob) -> None:
     """Until the process is ended."""
-    config = errand.config
-    watch = Watch(config.probe, config.slo, os.getpid())
-    await _ready(_target(errand, False))
+    config = job.config
+    watch = Objectives(config.probe, config.slo, os.getpid())
+    await _ready(_target(job, False))
     pipeline = False
     while True:
         began = time.monotonic()
-        trouble = what_is_wrong(read_report(errand.pipeline, PipelineNow), time.time())
+        trouble = what_is_wrong(read_report(job.pipeline, PipelineNow), time.time())
         pipeline = pipeline or not trouble  # from when it has run, it is expected to
-        outcomes = await probe(_target(errand, pipeline, trouble), config.slo)
-        write_report(errand.report, watch.took(outcomes))
+        outcomes = await probe(_target(job, pipeline, trouble), config.slo)
+        write_report(job.report, watch.took(outcomes))
         await asyncio.sleep(config.probe.every_seconds - (time.monotonic() - began))
 
 
@@ -65,20 +63,18 @@ async def _ready(target: Target) -> None:
             await asyncio.sleep(_LOOK_S)
 
 
-def _target(errand: Errand, pipeline: bool, trouble: str = "") -> Target:
+def _target(job: ProbeJob, pipeline: bool, trouble: str = "") -> Target:
     """Anew for each round: keys and certificates may have been renewed."""
-    config, tls = errand.config, errand.config.tls
-    host = _ANY.get(config.node.host, config.node.host)
-    at = f"[{host}]" if ":" in host else host
-    owners = [(shard, process.name) for process in errand.processes for shard in process.shards]
+    config, tls = job.config, job.config.tls
+    owners = [(shard, process.name) for process in job.processes for shard in process.shards]
     return Target(
-        url=f"{'https' if tls.enabled else 'http'}://{at}:{errand.ports.http}",
-        identities=errand.data / IDENTITIES,
+        url=f"{'https' if tls.enabled else 'http'}://{local_in_url(config.node.host)}:{job.ports.http}",
+        identities=job.data / IDENTITIES,
         objects=objects(owners, len(owners)),
-        mqtt_port=errand.ports.mqtt,
+        mqtt_port=job.ports.mqtt,
         pipeline=pipeline,
         pipeline_trouble=trouble if pipeline else "",
-        key=own_key(token_keys(errand.data)),
+        key=own_key(token_keys(job.data)),
         context=None if tls.certificate is None else pinned_context(tls.certificate),
     )
 

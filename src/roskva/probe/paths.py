@@ -8,11 +8,13 @@ up their registrations, so that nobody is away who has not heard.
 
 import asyncio
 import json
+import secrets
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,9 +22,93 @@ import msgspec
 
 from roskva.client.client import Client
 from roskva.core.effects import Notify, NotifyUnknown, RegistrationStatus, Trouble
+from roskva.errors import Unauthorised
 from roskva.model import PROBE_APP, PROBE_SLOW_APP
-from roskva.probe.mqtt import MqttAddress, MqttListener
 from roskva.server.access.prober import credential
+from roskva.wire.admin import PipelineNow
+from roskva.wire.mqtt.fields import binary, string, varint
+
+_KEEP_ALIVE_S: Final = 60
+_CONNACK, _PUBLISH, _SUBACK = 2, 3, 9
+_CLEAN, _WITH_CREDENTIAL = 0x02, 0xC0
+_REFUSED: Final = 0x80
+
+_SILENT_S: Final = 3.0
+"""It says every second how it is."""
+
+
+class MqttAddress(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+    context: ssl.SSLContext | None
+
+
+class MqttListener:
+    """Used as `async with`: it is subscribed when it is entered. It leaves no row behind."""
+
+    def __init__(self, at: MqttAddress, app: str, name: str, credential: str | None) -> None:
+        self._at = at
+        self._app, self._topic = app, f"{app}/{name}"
+        self._credential = credential
+
+    async def __aenter__(self) -> Self:
+        at = self._at
+        self._reader, self._writer = await asyncio.open_connection(
+            at.host, at.port, ssl=at.context, server_hostname=at.host if at.context else None
+        )
+        try:
+            await self._subscribe()
+        except BaseException:
+            self._writer.close()
+            raise
+        return self
+
+    async def _subscribe(self) -> None:
+        flags, shown = _CLEAN, b""
+        if self._credential is not None:
+            flags |= _WITH_CREDENTIAL
+            shown = string(self._app) + binary(self._credential.encode())
+        head = string("MQTT") + bytes((4, flags)) + _KEEP_ALIVE_S.to_bytes(2)
+        self._send(0x10, head + string(f"roskva-probe-{secrets.token_hex(4)}") + shown)
+        _, body = await self._await(_CONNACK)
+        if body[1]:
+            raise Unauthorised(f"MQTT refuses to connect ({body[1]})")
+        self._send(0x82, b"\x00\x01" + string(self._topic) + b"\x01")
+        _, body = await self._await(_SUBACK)
+        if body[2] == _REFUSED:
+            raise Unauthorised("MQTT refuses to subscribe")
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    async def version(self) -> int | None:
+        """The next that it is told; None: unknown."""
+        flags, body = await self._await(_PUBLISH)
+        topic = 2 + int.from_bytes(body[:2])
+        payload = body[topic:]
+        if flags & 0x06:
+            self._send(0x40, payload[:2])
+            payload = payload[2:]
+        return None if payload == b"?" else int(payload)
+
+    def _send(self, first: int, body: bytes) -> None:
+        self._writer.write(bytes((first,)) + varint(len(body)) + body)
+
+    async def _await(self, wanted: int) -> tuple[int, bytes]:
+        while True:
+            kind, flags, body = await self._packet()
+            if kind == wanted:
+                return flags, body
+
+    async def _packet(self) -> tuple[int, int, bytes]:
+        first = (await self._reader.readexactly(1))[0]
+        length, shift = 0, 0
+        while True:
+            byte = (await self._reader.readexactly(1))[0]
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return first >> 4, first & 15, await self._reader.readexactly(length)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -56,7 +142,7 @@ class Target(msgspec.Struct, frozen=True):
         return {} if shown is None else {"authorization": f"Bearer {shown}"}
 
 
-class Published(msgspec.Struct):
+class ProbeUpdate(msgspec.Struct):
     version: int
     began: float
     acknowledged: asyncio.Event
@@ -72,7 +158,7 @@ class Progress(msgspec.Struct):
     trouble: str = ""
 
 
-Told = Callable[[Published], Awaitable[float]]
+Told = Callable[[ProbeUpdate], Awaitable[float]]
 Listener = Callable[[Progress], AbstractAsyncContextManager[Told]]
 
 
@@ -114,10 +200,10 @@ class Paths:
         async with self._client(identity, app) as client:
             for name in names:
                 await client.register(name, version=0)
-            await _told(client, names, progress)
+            await _until_told(client, names, progress)
 
-            async def told(published: Published) -> float:
-                await _told(client, names, progress, published.version)
+            async def told(published: ProbeUpdate) -> float:
+                await _until_told(client, names, progress, published.version)
                 return time.perf_counter() - published.began
 
             yield told
@@ -128,14 +214,14 @@ class Paths:
         names = {self._target.first}
         async with self._client("reconnect", PROBE_APP) as client:
             await client.register(self._target.first, version=0)
-            held = await _told(client, names, progress)
+            held = await _until_told(client, names, progress)
 
-        async def told(published: Published) -> float:
+        async def told(published: ProbeUpdate) -> float:
             await published.acknowledged.wait()
             began = time.perf_counter()
             async with self._client("reconnect", PROBE_APP) as client:
                 await client.register(self._target.first, version=held)
-                await _told(client, names, progress, published.version)
+                await _until_told(client, names, progress, published.version)
                 took = time.perf_counter() - began
                 await _give_up(client, names)
                 return took
@@ -150,7 +236,7 @@ class Paths:
         async with MqttListener(at, PROBE_APP, target.first, shown) as listener:
             await listener.version()
 
-            async def told(published: Published) -> float:
+            async def told(published: ProbeUpdate) -> float:
                 while (await listener.version() or 0) < published.version:
                     pass
                 return time.perf_counter() - published.began
@@ -169,7 +255,7 @@ class Paths:
             versions = _versions(answer)
             await anext(versions)
 
-            async def told(published: Published) -> float:
+            async def told(published: ProbeUpdate) -> float:
                 async for version in versions:
                     if version >= published.version:
                         return time.perf_counter() - published.began
@@ -203,7 +289,7 @@ async def _versions(answer: httpx.Response) -> AsyncIterator[int]:
             yield int(json.loads(value)["version"] or 0)
 
 
-async def _told(
+async def _until_told(
     client: Client, names: set[str], progress: Progress, version: int | None = None
 ) -> int:
     """Of all of them at least this version; or anything, if only that it is unknown. Returns the
@@ -222,3 +308,16 @@ async def _told(
         if not progress.missing:
             return highest
     raise EOFError("the connection ended")
+
+
+def what_is_wrong(report: PipelineNow | None, now: float) -> str:
+    """Nothing, if it is at work. `now` is by the clock of the node."""
+    if report is None or now - report.written_at > _SILENT_S:
+        return "the pipeline does not answer"
+    if report.state != "running":
+        return f"the pipeline is {report.state}"
+    bridge = next((part for part in report.parts if part.name == "bridge"), None)
+    if bridge is None:
+        return "there is no bridge"
+    error = f": {bridge.last_error}" if bridge.last_error else ""
+    return "" if bridge.state == "running" else f"the bridge is {bridge.state}{error}"

@@ -20,8 +20,8 @@ import msgspec
 from roskva.config import SloConfig
 from roskva.errors import RoskvaError
 from roskva.model import PROBE_APP, PROBE_SLOW_APP, ObjectId, shard_of
-from roskva.probe.paths import Listener, Paths, Progress, Published, Target
-from roskva.publisher.answers import Failure, publish_outcomes
+from roskva.probe.paths import Listener, Paths, ProbeUpdate, Progress, Target
+from roskva.publisher.requests import PublishFailure, publish_outcomes
 
 PATHS: Final = {
     "register": "client → registrar → client's shard",
@@ -39,7 +39,7 @@ PATIENCE_S: Final = 2.0
 _TROUBLE: Final = (RoskvaError, OSError, EOFError, httpx.HTTPError, ValueError, KeyError)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Measurement(msgspec.Struct, frozen=True):
     sli: str
     seconds: float | None
     error: str = ""
@@ -61,7 +61,7 @@ def _name_in(shard: int, shards: int) -> str:
     return f"{shard}-{i}"
 
 
-async def probe(target: Target, slo: SloConfig) -> list[Outcome]:
+async def probe(target: Target, slo: SloConfig) -> list[Measurement]:
     """What could be measured, in the order of `PATHS`."""
     target.identities.mkdir(mode=0o700, parents=True, exist_ok=True)
     verify = target.context or False  # then there is no TLS at all
@@ -75,7 +75,7 @@ class _Round:
         self._target, self._slo, self._http = target, slo, http
         self._paths = Paths(target, http)
 
-    async def run(self) -> list[Outcome]:
+    async def run(self) -> list[Measurement]:
         paths, target = self._paths, self._target
         listeners: dict[str, Listener] = {
             "notify-websocket": paths.websocket,
@@ -87,9 +87,9 @@ class _Round:
         fast = _Publication(listeners)
         work = [self._listen(sli, listener, fast) for sli, listener in listeners.items()]
         publishing = [self._publish(fast, PROBE_APP, list(target.objects))]
-        found: list[Outcome | None] = []
+        found: list[Measurement | None] = []
         if target.pipeline_trouble:
-            found.append(Outcome("notify-pipeline", None, target.pipeline_trouble))
+            found.append(Measurement("notify-pipeline", None, target.pipeline_trouble))
         elif target.pipeline:
             slow = _Publication(["notify-pipeline"])
             work.append(self._listen("notify-pipeline", paths.pipeline, slow))
@@ -100,19 +100,19 @@ class _Round:
     def _patience(self, sli: str) -> float:
         return max(PATIENCE_S, self._slo.of(sli).target_ms / 1000)
 
-    async def _registered(self) -> Outcome:
+    async def _registered(self) -> Measurement:
         progress, within_s = Progress(), self._patience("register")
         try:
             async with asyncio.timeout(within_s):
-                return Outcome("register", round(await self._paths.register(progress), 6))
+                return Measurement("register", round(await self._paths.register(progress), 6))
         except TimeoutError:
-            return Outcome("register", None, self._late(progress, within_s))
+            return Measurement("register", None, self._late(progress, within_s))
         except _TROUBLE as error:
-            return Outcome("register", None, _said(error))
+            return Measurement("register", None, _said(error))
 
     async def _listen(
         self, sli: str, listener: Listener, publication: "_Publication"
-    ) -> Outcome | None:
+    ) -> Measurement | None:
         progress, within_s = Progress(), self._patience(sli)
         ready = False
         try:
@@ -126,7 +126,7 @@ class _Round:
                 published = await publication.published
                 async with asyncio.timeout(within_s):
                     took = await told(published)
-            return Outcome(sli, round(took, 6))
+            return Measurement(sli, round(took, 6))
         except TimeoutError:
             error = self._late(progress, within_s)
         except _TROUBLE as trouble:
@@ -135,7 +135,7 @@ class _Round:
             await publication.over.wait()
             if publication.failures:
                 return None
-        return Outcome(sli, None, error)
+        return Measurement(sli, None, error)
 
     def _late(self, progress: Progress, within_s: float) -> str:
         text = f"not within {within_s:g} s"
@@ -144,14 +144,14 @@ class _Round:
             text += f", of what {' and '.join(sorted(owners))} has"
         return f"{text} ({progress.trouble})" if progress.trouble else text
 
-    async def _published(self, *work: Awaitable["_Publication"]) -> Outcome:
+    async def _published(self, *work: Awaitable["_Publication"]) -> Measurement:
         first, *others = await asyncio.gather(*work)
         for publication in (first, *others):
             for name, text in publication.failures.items():
                 owner = self._target.objects[name]
                 named = f"{owner}: {text}" if len(self._target.objects) > 1 else text
-                return Outcome("publish", None, named)
-        return Outcome("publish", round(first.seconds, 6))
+                return Measurement("publish", None, named)
+        return Measurement("publish", round(first.seconds, 6))
 
     async def _publish(
         self, publication: "_Publication", app: str, names: list[str]
@@ -176,7 +176,7 @@ class _Round:
                     headers=self._target.headers(app, f"publisher-{name}"),
                 )
             (outcome,) = publish_outcomes(answer.status_code, answer.content, 1)
-            if isinstance(outcome, Failure):
+            if isinstance(outcome, PublishFailure):
                 publication.failures[name] = outcome.text or outcome.code
         except TimeoutError:
             publication.failures[name] = f"no answer within {within_s:g} s"
@@ -192,7 +192,7 @@ class _Publication:
         self.slis = slis
         self._absent = len(slis)
         self._all_here = asyncio.Event()
-        self.published: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+        self.published: asyncio.Future[ProbeUpdate] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
         self.failures: dict[str, str] = {}
         """By name, why it was not taken."""
@@ -209,8 +209,8 @@ class _Publication:
             async with asyncio.timeout(within_s):
                 await self._all_here.wait()
 
-    def begin(self) -> Published:
-        published = Published(time.time_ns() // 1000, time.perf_counter(), asyncio.Event())
+    def begin(self) -> ProbeUpdate:
+        published = ProbeUpdate(time.time_ns() // 1000, time.perf_counter(), asyncio.Event())
         self.published.set_result(published)
         return published
 

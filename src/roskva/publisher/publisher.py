@@ -5,12 +5,19 @@
 
 Whatever waits when a request leaves goes with it, so tasks that publish at the same time share
 requests. What fails for now is sent again, with backoff, until it is acknowledged or its caller
-gives up. `buffer.py` keeps the order, `answers.py` reads the answers.
+gives up. `requests.py` has what it says and is answered.
+
+**Order.** One request is under way at a time, and what failed for now keeps its place. Two updates
+of one object may share a request, because a lower version that is accepted later does no harm. Not
+so where the later one *depends* on the earlier: a source may be named only when all earlier
+versions are acknowledged (docs/protocol.md), and versions assigned by the server follow the order
+of acceptance. Those wait for the next request, and so does everything behind them on that object.
 """
 
 import asyncio
 import logging
 import secrets
+from asyncio import Future
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Final, Self
@@ -20,18 +27,22 @@ import msgspec
 
 from roskva.core.backoff import Backoff, Dice
 from roskva.errors import BadInput, TooLarge, Unavailable
-from roskva.model import (
-    MAX_PAYLOAD_BYTES,
-    MAX_SOURCE_BYTES,
-    MAX_VERSION,
-    check_app,
-    check_name,
+from roskva.model import MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_VERSION, check_app, check_name
+from roskva.net.address import http_url
+from roskva.net.tasks import OwnedTasks
+from roskva.net.tls import Tls, client_context, explained
+from roskva.publisher.requests import (
+    PublishFailure,
+    PublishOutcome,
+    UpdateBody,
+    publish_outcomes,
+    reset_outcome,
 )
-from roskva.publisher.address import http_url
-from roskva.publisher.answers import Failure, Outcome, publish_outcomes, reset_outcome
-from roskva.publisher.buffer import Buffer, Waiting
-from roskva.publisher.owned import OwnedTasks
-from roskva.publisher.tls import Tls, client_context, explained
+
+MAX_WAITING: Final = 10_000
+MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
+MAX_BATCH: Final = 1_000
+MAX_BATCH_BYTES: Final = 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +57,63 @@ _CLOSED: Final = "the publisher was closed"
 _HEADERS: Final = {"content-type": "application/json"}
 
 
-class _Update(msgspec.Struct, omit_defaults=True):
-    app: str
-    name: str
-    version: str | None = None
-    source: str | None = None
-    payload: bytes | None = None
+class Waiting:
+    """An update or a reset, as it goes into a request, and whom to tell."""
+
+    __slots__ = ("body", "depends", "done", "is_reset", "name")
+
+    def __init__(
+        self, name: str, body: bytes, done: Future[int], *, depends: bool, is_reset: bool = False
+    ) -> None:
+        self.name = name
+        self.body = body
+        self.done = done
+        self.depends = depends
+        self.is_reset = is_reset
+
+
+class Buffer:
+    def __init__(self) -> None:
+        self._waiting: dict[Waiting, None] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def has_room_for(self, item: Waiting) -> bool:
+        fits = self._bytes + len(item.body) <= MAX_WAITING_BYTES
+        return fits and len(self._waiting) < MAX_WAITING
+
+    def add(self, item: Waiting) -> None:
+        self._waiting[item] = None
+        self._bytes += len(item.body)
+
+    def remove(self, item: Waiting) -> None:
+        if item in self._waiting:
+            del self._waiting[item]
+            self._bytes -= len(item.body)
+
+    def items(self) -> list[Waiting]:
+        return list(self._waiting)
+
+    def next_batch(self) -> list[Waiting]:
+        """What goes into the next request: updates, or one reset."""
+        batch: list[Waiting] = []
+        size = 0
+        taken: set[str] = set()
+        held: set[str] = set()
+        for item in self._waiting:
+            if item.is_reset:
+                return batch or [item]
+            if item.name in held or (item.depends and item.name in taken):
+                held.add(item.name)
+                continue
+            size += len(item.body) + 1
+            if batch and (len(batch) == MAX_BATCH or size > MAX_BATCH_BYTES):
+                break
+            taken.add(item.name)
+            batch.append(item)
+        return batch
 
 
 class Publisher:
@@ -71,7 +133,7 @@ class Publisher:
         self._buffer = Buffer()
         self._dice = Dice(secrets.randbits(64))
         self._backoff = Backoff(_BACKOFF_FIRST, _BACKOFF_CAP)
-        self._failure: Failure | None = None
+        self._failure: PublishFailure | None = None
         """Why the last request has to be repeated."""
         self._entered = self._closed = False
 
@@ -131,18 +193,18 @@ class Publisher:
         if payload is not None and len(payload) > _MAX_PAYLOAD_BYTES:
             raise TooLarge(f"a payload of {len(payload)} bytes; never more than 16 KiB")
         text = None if version is None else str(version)
-        update = _Update(self.app, name, text, source, payload)
+        update = UpdateBody(self.app, name, text, source, payload)
         item = self._waiting(update, depends=version is None or source is not None)
-        return await self._through(item, give_up_after)
+        return await self._until_settled(item, give_up_after)
 
     async def reset(self, name: str, *, give_up_after: float | None = None) -> None:
         """Forget the object's version, and have everybody look again; then publish from any."""
-        item = self._waiting(_Update(self.app, name), depends=True, is_reset=True)
-        await self._through(item, give_up_after)
+        item = self._waiting(UpdateBody(self.app, name), depends=True, is_reset=True)
+        await self._until_settled(item, give_up_after)
 
     # Into the buffer, and out of it.
 
-    def _waiting(self, update: _Update, *, depends: bool, is_reset: bool = False) -> Waiting:
+    def _waiting(self, update: UpdateBody, *, depends: bool, is_reset: bool = False) -> Waiting:
         if not self._entered:
             raise RuntimeError("a publisher is used inside `async with`")
         if self._closed:
@@ -152,7 +214,7 @@ class Publisher:
         body = msgspec.json.encode(update)
         return Waiting(update.name, body, done, depends=depends, is_reset=is_reset)
 
-    async def _through(self, item: Waiting, give_up_after: float | None) -> int:
+    async def _until_settled(self, item: Waiting, give_up_after: float | None) -> int:
         try:
             async with asyncio.timeout(give_up_after):
                 await self._enter(item)
@@ -190,7 +252,7 @@ class Publisher:
     def _stop(self) -> None:
         self._sending.cancel()
         for item in self._buffer.items():
-            self._settle(item, Failure(Unavailable.code, _CLOSED))
+            self._settle(item, PublishFailure(Unavailable.code, _CLOSED))
 
     # One request after the other.
 
@@ -205,7 +267,7 @@ class Publisher:
                 self._settle(item, outcome)
             await self._pause(outcomes, retry_after)
 
-    async def _request(self, batch: list[Waiting]) -> tuple[list[Outcome], float]:
+    async def _request(self, batch: list[Waiting]) -> tuple[list[PublishOutcome], float]:
         """What became of each, and how long the node wants to be left alone."""
         try:
             if batch[0].is_reset:
@@ -217,11 +279,11 @@ class Publisher:
                 outcomes = publish_outcomes(answer.status_code, answer.content, len(batch))
         except httpx.RequestError as error:
             text = explained(error, self._context is not None) or str(error) or type(error).__name__
-            return [Failure(Unavailable.code, text, retriable=True)] * len(batch), 0.0
+            return [PublishFailure(Unavailable.code, text, retriable=True)] * len(batch), 0.0
         return outcomes, _seconds(answer.headers.get("retry-after", ""))
 
-    def _settle(self, item: Waiting, outcome: Outcome) -> None:
-        if isinstance(outcome, Failure):
+    def _settle(self, item: Waiting, outcome: PublishOutcome) -> None:
+        if isinstance(outcome, PublishFailure):
             if outcome.retriable:
                 return
             if not item.done.done():
@@ -230,8 +292,8 @@ class Publisher:
             item.done.set_result(outcome)
         self._leave(item)
 
-    async def _pause(self, outcomes: list[Outcome], retry_after: float) -> None:
-        failures = (o for o in outcomes if isinstance(o, Failure) and o.retriable)
+    async def _pause(self, outcomes: list[PublishOutcome], retry_after: float) -> None:
+        failures = (o for o in outcomes if isinstance(o, PublishFailure) and o.retriable)
         failure = next(failures, None)
         if failure is None:
             self._backoff.reset()

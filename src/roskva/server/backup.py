@@ -11,9 +11,9 @@ the last commit may come along half written; the next writer steps over them, as
 **Restoring one.** What was published after the backup is lost. The feed's copy does not know it: it
 would go on as if nothing had been there, and every client that missed one of those updates would
 believe for ever that it is up to date. So restoring puts down that the history went on for longer
-than it can be read (`feed/skip.py`). Whoever catches up from it then finds a range missing, and the
-shard begins a new epoch: clients are told, once, to look again. Only whoever knows that nothing was
-published after the backup (a node that was stopped first, and moves) may leave that out.
+than it can be read (`feed/recovery.py`). Whoever catches up from it then finds a range missing, and
+the shard begins a new epoch: clients are told, once, to look again. Only whoever knows that nothing
+was published after the backup (a node that was stopped first, and moves) may leave that out.
 """
 
 import os
@@ -35,9 +35,9 @@ from roskva.feed.check import verify
 from roskva.feed.reader import LogReader
 from roskva.feed.record import MARKERS, write_record
 from roskva.feed.record import META as FEED_META
+from roskva.feed.recovery import SKIP, skip_ahead, skip_in
 from roskva.feed.segment import parse_name
-from roskva.feed.skip import SKIP, skip_ahead, skip_in
-from roskva.links.running import Process
+from roskva.links.processes import Process
 from roskva.server.checkpoints import ask_for_checkpoint, make_checkpoint
 from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
 from roskva.server.keys import TOKEN_KEY

@@ -9,8 +9,8 @@ from typing import Final
 
 from roskva.errors import StorageUnavailable
 from roskva.feed.base import Locked
-from roskva.links.asking import ask
-from roskva.links.running import Process, running
+from roskva.links.framing import ask
+from roskva.links.processes import Process, running
 from roskva.server.directory import DataDirectory, ShardPlace
 from roskva.store.rocksdb import RocksStore
 from roskva.wire.links import Ask

@@ -23,7 +23,7 @@ from roskva.feed.trace import Trace
 from roskva.handover import Handover
 from roskva.host.observer import Observer
 from roskva.links.framing import Framed
-from roskva.links.running import Process
+from roskva.links.processes import Process
 from roskva.server.access.access import Access
 from roskva.server.directory import DataDirectory
 from roskva.server.doors import Doors

@@ -12,7 +12,7 @@ import uvloop
 
 from roskva.config import Config, Source
 from roskva.errors import RoskvaError
-from roskva.links.parent import hear
+from roskva.links.processes import read_assignment
 from roskva.logs import log_to_stderr
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
@@ -64,7 +64,7 @@ def child() -> None:
     """The main function of a child process."""
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    assignment: Assignment = hear()
+    assignment: Assignment = read_assignment()
     log_to_stderr(assignment.config.node.log)
     try:
         run(_node(assignment))

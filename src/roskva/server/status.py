@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roskva.config import Config, PipelineConfig
-from roskva.links.reporting import read_report
+from roskva.links.processes import read_report
 from roskva.server.registrar import RegistrarServer
 from roskva.server.shard import ShardServer
 from roskva.wire.admin import PipelineNow, ProbeNow

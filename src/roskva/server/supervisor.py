@@ -22,8 +22,7 @@ from typing import Final
 import msgspec
 
 from roskva.config import Config, Source
-from roskva.links.parent import NOT_AGAIN, told
-from roskva.links.running import Process
+from roskva.links.processes import NOT_AGAIN, Process, pack_assignment
 from roskva.server.listening import Ports
 from roskva.server.node import Role
 from roskva.server.process import Assignment
@@ -115,7 +114,7 @@ class Supervisor:
             stop_states.set()  # by now the last acks have reached them
 
     def _told(self, role: Role) -> bytes:
-        return told(Assignment(role, self._config, self._source, self._ports))
+        return pack_assignment(Assignment(role, self._config, self._source, self._ports))
 
     def _reload(self) -> None:
         """In every process, and in those that are started later."""

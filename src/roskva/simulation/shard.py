@@ -37,7 +37,7 @@ from roskva.feed.log import Log, LogConfig
 from roskva.host.effects import Append, Appended, NotAppended, SetMarker
 from roskva.host.shard import HostEffect, HostEvent, ShardHost
 from roskva.model import Key, shard_epoch
-from roskva.simulated_disk import Fate, PowerCut, SimulatedDisk
+from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 from roskva.simulation.network import Link
 from roskva.simulation.node import Node
 from roskva.simulation.oracle import Violation

@@ -13,16 +13,7 @@ from pathlib import Path
 import msgspec
 
 from roskva.errors import StorageUnavailable
-from roskva.store.base import (
-    Batch,
-    Cell,
-    CellName,
-    DeleteCell,
-    Operation,
-    Put,
-    Row,
-    check_batch,
-)
+from roskva.store.base import Batch, Cell, CellName, DeleteCell, Operation, Put, Row, check_batch
 
 _CHECKPOINT = "rows.msgpack"
 

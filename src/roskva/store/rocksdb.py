@@ -37,15 +37,7 @@ from rocksdict import (
 )
 
 from roskva.errors import Damaged, RoskvaError, StorageUnavailable
-from roskva.store.base import (
-    Batch,
-    Cell,
-    CellName,
-    DeleteCell,
-    Put,
-    Row,
-    check_batch,
-)
+from roskva.store.base import Batch, Cell, CellName, DeleteCell, Put, Row, check_batch
 
 _END_OF_ROW: Final = b"\0\0"
 _AFTER_ROW: Final = b"\0\1"

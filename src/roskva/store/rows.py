@@ -39,16 +39,7 @@ from roskva.core.effects import (
     Write,
 )
 from roskva.model import NO_EPOCH, NO_VERSION, Key
-from roskva.store.base import (
-    MAX_BATCH,
-    Cell,
-    CellName,
-    DeleteCell,
-    DeleteRow,
-    Operation,
-    Put,
-    Row,
-)
+from roskva.store.base import MAX_BATCH, Cell, CellName, DeleteCell, DeleteRow, Operation, Put, Row
 from roskva.wire.links import Registered
 
 OBJECT: Final = b"o"

@@ -24,16 +24,7 @@ from typing import Any, Final, TypeVar
 
 from roskva.errors import Overloaded, StorageUnavailable
 from roskva.metrics import Times
-from roskva.store.base import (
-    MAX_BATCH,
-    Batch,
-    Cell,
-    CellName,
-    Operation,
-    Row,
-    Store,
-    check_batch,
-)
+from roskva.store.base import MAX_BATCH, Batch, Cell, CellName, Operation, Row, Store, check_batch
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """For `sys.setswitchinterval`, in a process that serves. Python's own 5 ms are paid by the loop

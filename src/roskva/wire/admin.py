@@ -278,7 +278,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     row: str
 
 
-class Batch(BatchTimes, frozen=True):
+class PartBatch(BatchTimes, frozen=True):
     part: str
 
 
@@ -296,6 +296,6 @@ class JobNow(msgspec.Struct, frozen=True):
 class PipelineDetail(msgspec.Struct, frozen=True):
     sentence: str
     pipeline: PipelineNow
-    batches: list[Batch]
+    batches: list[PartBatch]
     dead_letters: list[DeadLetter]
     jobs: list[JobNow]

@@ -12,7 +12,7 @@ from tests.loops import in_loop
 from tests.server.access.settings import access, app, identified, issuer_at, judged
 from tests.serving.keyed import HOUR, Issuer, tampered
 
-from roskva.cli.jwt_keys import Algorithm, generate, key_id, mint_jwt
+from roskva.cli.token import Algorithm, generate, key_id, mint_jwt
 from roskva.config import Config
 from roskva.errors import Unauthorised
 from roskva.model import NOBODY, Principal

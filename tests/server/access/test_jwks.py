@@ -13,7 +13,7 @@ from tests.server.access.settings import access, app, identified
 from tests.serving.backend import Backend, running_backend
 from tests.serving.keyed import Issuer
 
-from roskva.cli.jwt_keys import Algorithm, generate, key_id, public_jwk
+from roskva.cli.token import Algorithm, generate, key_id, public_jwk
 from roskva.errors import BadConfig, Unauthorised, Unavailable
 from roskva.server.access import jwks
 from roskva.server.access.jwks import Jwks, parse_jwks

@@ -1,6 +1,6 @@
 from roskva.config import ProbeConfig, SloConfig
-from roskva.probe.round import Outcome
-from roskva.probe.watching import Watch
+from roskva.probe.objectives import Objectives
+from roskva.probe.round import Measurement
 from roskva.server.inside.troubles import sentence, troubles
 from roskva.wire.admin import Freshness, PartNow, PipelineNow, ProcessNow, ShardNow
 
@@ -66,11 +66,11 @@ def test_slow_readers_are_counted() -> None:
 
 def test_a_path_that_fails_is_worse_than_one_that_was_slow_once() -> None:
     outcomes = [
-        Outcome("register", 0.7),
-        Outcome("publish", 0.01),
-        Outcome("notify-mqtt", None, "nobody is there"),
+        Measurement("register", 0.7),
+        Measurement("publish", 0.01),
+        Measurement("notify-mqtt", None, "nobody is there"),
     ]
-    objectives = Watch(ProbeConfig(), SloConfig(), 1).took(outcomes).objectives
+    objectives = Objectives(ProbeConfig(), SloConfig(), 1).took(outcomes).objectives
     found = troubles([STATE, REGISTRAR], [SHARD], WELL, PipelineNow("running"), objectives)
     assert [(one.level, one.text) for one in found] == [
         ("bad", "Notify-mqtt fails (feed → matcher → registrar → MQTT): nobody is there."),

@@ -13,7 +13,7 @@ from roskva.cli.demo.crashes import show_crashes, three_programs
 from roskva.cli.demo.node import PATIENCE_S, DemoNode
 from roskva.cli.demo.pipeline import show_pipeline, write_settings
 from roskva.cli.outcome import FAILED, INTERRUPTED, OK
-from roskva.pipeline.requirements import SHORT_LIVED_JVM, what_is_missing
+from roskva.pipeline.machine import SHORT_LIVED_JVM, what_is_missing
 
 
 def register(app: typer.Typer) -> None:

@@ -7,13 +7,12 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
 from rich.console import Console
 
-from roskva.links.running import Process, Running, running
+from roskva.links.processes import Process, RunningNode, running
 from roskva.model import shard_of
 
 PATIENCE_S: Final = 60.0
@@ -50,12 +49,7 @@ class DemoNode:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stop()
 
     @property
@@ -125,7 +119,7 @@ class DemoNode:
         found = {int(pid) for task in tasks.iterdir() for pid in _words(task / "children")}
         return {pid for pid in found if "roskva.server.process" in _said(pid)}
 
-    async def _started(self) -> Running:
+    async def _started(self) -> RunningNode:
         async with asyncio.timeout(PATIENCE_S):
             while (found := running(self.data)) is None:
                 if self._process.returncode is not None:

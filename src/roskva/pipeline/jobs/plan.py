@@ -55,7 +55,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Of one process."""
+    """What one process would have to do."""
 
     process: str
     sessions: int

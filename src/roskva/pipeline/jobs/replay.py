@@ -139,7 +139,7 @@ class RowsSink(DataSource):
 
 
 @dataclass
-class _Written(WriterCommitMessage):
+class _RowsWritten(WriterCommitMessage):
     objects: int
 
 
@@ -158,7 +158,7 @@ class RowsWriter(DataSourceArrowWriter):
             store.sync()
         finally:
             store.close()
-        return _Written(written)
+        return _RowsWritten(written)
 
 
 def _put(row: dict[str, Any]) -> Write:

@@ -4,8 +4,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from roskva.links.asking import ask
-from roskva.links.running import Process
+from roskva.links.framing import ask
+from roskva.links.processes import Process
 from roskva.model import Key, shard_of
 from roskva.server.inside.answering import Answers
 from roskva.wire.links import Ask

@@ -16,7 +16,7 @@ import msgspec
 
 from roskva import __version__
 from roskva.config import Config, open_to_this_machine
-from roskva.links.asking import ask
+from roskva.links.framing import ask
 from roskva.metrics import Sample
 from roskva.model import Key
 from roskva.server.inside import pipeline

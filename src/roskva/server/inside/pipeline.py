@@ -18,10 +18,10 @@ import msgspec
 from roskva.model import Key
 from roskva.server.inside.explaining import span
 from roskva.wire.admin import (
-    Batch,
     DeadLetter,
     JobNow,
     ObjectAudit,
+    PartBatch,
     PipelineDetail,
     PipelineNow,
 )
@@ -49,7 +49,7 @@ class KeptObject(msgspec.Struct, frozen=True, array_like=True):
 
 def detail(data: Path, now: PipelineNow) -> PipelineDetail:
     batches = [
-        Batch(**msgspec.structs.asdict(batch), part=part.name)
+        PartBatch(**msgspec.structs.asdict(batch), part=part.name)
         for part in now.parts
         for batch in part.recent
     ]

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from roskva.simulated_disk import SimulatedDisk
+from roskva.simulation.disk import SimulatedDisk
 from roskva.simulation.faults.processes import crash_shard
 from roskva.simulation.faults.victims import change_something, client_of, shard_of
 from roskva.simulation.shard import FEED, ShardNode

@@ -1,17 +1,15 @@
-"""What the prober of a node is told when it is started."""
+"""What the prober of a node is to do, as it is told when it is started."""
 
 from pathlib import Path
 
 import msgspec
 
 from roskva.config import Config
-from roskva.links.running import Process
+from roskva.links.processes import Process
 from roskva.server.listening import Ports
 
 
-class Errand(msgspec.Struct, frozen=True):
-    """What the prober is told."""
-
+class ProbeJob(msgspec.Struct, frozen=True):
     config: Config
     data: Path
     ports: Ports

@@ -1,19 +1,25 @@
-"""Turning the many small frames of a finished segment into few large ones.
+"""What is done to finished segments: the oldest go, and many small frames become few large ones.
 
-A frame as it was written holds one commit group, often a single row; reading a million of them one
-by one crawls. The rewritten segment has the same name, header and offsets. It is written beside the
-old one, synced and renamed over it, so a crash leaves one or the other, and a reader that has the
-old one mapped goes on reading it. A segment with damage is left as it is: its bytes are evidence.
+**Retention.** The oldest segments go, never the newest. A reader's marker holds everything after
+it, whatever the limits say, because passing it costs the reader its history. Only
+`last_resort_bytes` is stronger: a reader that never comes back must not fill the disk and stop the
+publishers.
+
+**Rewriting.** A frame as it was written holds one commit group, often a single row; reading a
+million of them one by one crawls. The rewritten segment has the same name, header and offsets. It
+is written beside the old one, synced and renamed over it, so a crash leaves one or the other, and a
+reader that has the old one mapped goes on reading it. A segment with damage is left as it is: its
+bytes are evidence.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from roskva.disk import Disk, File
-from roskva.errors import Damaged
+from roskva.errors import BadConfig, Damaged
 from roskva.feed.frame import TOGETHER_BYTES, encode, next_frame, rows_from
 from roskva.feed.reader import map_segment
 from roskva.feed.segment import FRAMES_AT, End, Segment, encode_end, encode_header
@@ -21,8 +27,46 @@ from roskva.feed.segment import FRAMES_AT, End, Segment, encode_end, encode_head
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_DAY_US = 24 * 3600 * 1_000_000
+
 ROWS_PER_FRAME = 4096
 _SYNC_EVERY_BYTES = 4 << 20  # and behind a sync
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """None: no limit."""
+
+    max_age_us: int | None = 7 * _DAY_US
+    max_bytes: int | None = None
+    last_resort_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.last_resort_bytes is not None and self.last_resort_bytes < (self.max_bytes or 0):
+            raise BadConfig("last_resort_bytes must not be below max_bytes")
+
+
+def expired(
+    history: Sequence[Segment],
+    sizes: Sequence[int],
+    slowest: int | None,
+    retention: Retention,
+    now_us: int,
+) -> int:
+    """How many of the oldest segments may go. `slowest`: the lowest marker, if there is one."""
+    kept_bytes = sum(sizes)
+    for count, successor in enumerate(history[1:]):
+        passed = slowest is None or slowest >= successor.void_from - 1
+        # Nothing in a segment is newer than the segment after it.
+        aged = _above(now_us - successor.header.created_at, retention.max_age_us)
+        unwanted = aged or _above(kept_bytes, retention.max_bytes)
+        if not (passed and unwanted) and not _above(kept_bytes, retention.last_resort_bytes):
+            return count
+        kept_bytes -= sizes[count]
+    return max(0, len(history) - 1)
+
+
+def _above(value: int, limit: int | None) -> bool:
+    return limit is not None and value > limit
 
 
 def rewrite(

@@ -8,7 +8,7 @@ from roskva.core.objects import coalesce
 from roskva.feed.arrow import rows_of
 from roskva.feed.base import updates_of
 from roskva.model import Update
-from roskva.pipeline.transforms import PLACED, coalesced
+from roskva.pipeline.columns import PLACED, coalesced
 
 UPDATES = st.lists(
     st.builds(

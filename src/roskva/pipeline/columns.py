@@ -1,7 +1,24 @@
-"""What is done to updates on their way, on columns: as `core.objects.coalesce` does one by one."""
+"""Columns: what our tables are made of, and what is done to those of updates on their way.
+
+Coalescing does the same on columns as `core.objects.coalesce` does one by one.
+"""
+
+from functools import cache
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from roskva.core.objects import coalesce
 from roskva.feed.arrow import SCHEMA, rows_of
@@ -10,6 +27,39 @@ from roskva.feed.base import updates_of
 OFFSET = pa.field("offset", pa.int64(), nullable=False)
 PLACED = pa.schema([OFFSET, *SCHEMA])
 """Updates, each with its offset."""
+
+_COUNTED: Final = 16_384
+_TYPES: Final[dict[str, type[DataType]]] = {
+    "bool": BooleanType,
+    "bytes": BinaryType,
+    "int": IntegerType,
+    "long": LongType,
+    "text": StringType,
+    "time": TimestampType,
+}
+
+
+def columns(text: str) -> StructType:
+    """Of a name and a type each; with `?` behind the type it may be null."""
+    fields = [column.split() for column in text.split(", ")]
+    return StructType(
+        [
+            StructField(name, _TYPES[kind.rstrip("?")](), nullable=kind.endswith("?"))
+            for name, kind in fields
+        ]
+    )
+
+
+def numbered(first: int, count: int) -> pa.Array:
+    """Offsets from `first` on."""
+    if count > len(_counted()):
+        return pa.array(range(first, first + count), pa.int64())
+    return pc.add(_counted().slice(0, count), first)
+
+
+@cache
+def _counted() -> pa.Array:
+    return pa.array(range(_COUNTED), pa.int64())
 
 
 def coalesced(rows: pa.Table) -> pa.Table:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roskva.cli.jwt_keys import Algorithm, add_to_jwks, generate
+from roskva.cli.token import Algorithm, add_to_jwks, generate
 from roskva.config import Config, has_keys, load
 from roskva.errors import BadConfig
 

@@ -15,23 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from roskva.config.access import check_access
-from roskva.config.apps import AppConfig
-from roskva.config.kinds import Conflict
-from roskva.config.probing import ProbeConfig, SloConfig
-from roskva.config.sections import (
-    NAMED,
-    OFF,
-    SECTIONS,
-    Config,
-    FeedConfig,
-    IngestConfig,
-    LimitsConfig,
-    NodeConfig,
-    PipelineConfig,
-    Setting,
-    settings,
-)
-from roskva.config.transport import AdminConfig, TlsConfig
+from roskva.config.sections import NAMED, OFF, SECTIONS, Config, Conflict, IngestConfig, NodeConfig
 from roskva.errors import BadConfig, BadName
 from roskva.model import PROBE_APPS, check_app
 
@@ -41,6 +25,16 @@ class _Given(NamedTuple):
     origin: str
     from_text: bool = False
     """A number may be written as text, as in the environment."""
+
+
+class Setting(NamedTuple):
+    """One key of a section, for people."""
+
+    key: str
+    default: Any
+    description: str
+    expected: str
+    may_be_off: bool
 
 
 _SECRET: Final = ("publish_keys", "key")
@@ -97,28 +91,23 @@ def _origin_of(conflict: Conflict, given: _Sections) -> str:
 
 
 def _built(values: dict[str, dict[str, Any]]) -> Config:
-    defaults = AppConfig(**values.get("defaults", {}))
-    return Config(
-        node=NodeConfig(**values.get("node", {})),
-        defaults=defaults,
-        apps={
-            section.partition(".")[2]: msgspec.structs.replace(defaults, **keys)
-            for section, keys in values.items()
-            if section.startswith("apps.")
-        },
-        feed=FeedConfig(**values.get("feed", {})),
-        limits=LimitsConfig(**values.get("limits", {})),
-        tls=TlsConfig(**values.get("tls", {})),
-        admin=AdminConfig(**values.get("admin", {})),
-        pipeline=PipelineConfig(**values.get("pipeline", {})),
-        ingest={
-            section.partition(".")[2]: IngestConfig(**keys)
-            for section, keys in values.items()
-            if section.startswith("ingest.")
-        },
-        probe=ProbeConfig(**values.get("probe", {})),
-        slo=SloConfig(**values.get("slo", {})),
-    )
+    plain: dict[str, Any] = {
+        section: struct(**values.get(section, {}))
+        for section, struct in SECTIONS.items()
+        if section not in NAMED
+    }
+    apps = {
+        name: msgspec.structs.replace(plain["defaults"], **keys)
+        for name, keys in _named("apps", values)
+    }
+    ingest = {name: IngestConfig(**keys) for name, keys in _named("ingest", values)}
+    return Config(**plain, apps=apps, ingest=ingest)
+
+
+def _named(kind: str, values: dict[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for section, keys in values.items():
+        if section.startswith(f"{kind}."):
+            yield section.partition(".")[2], keys
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, _Given]]:
@@ -266,3 +255,47 @@ def _origin(path: Path, lines: dict[str, int], key: str) -> str:
             return f"{path}:{lines[key]}"
         key = key.rpartition(".")[0]
     return str(path)
+
+
+# Sections, for people.
+
+
+def settings(section: type[msgspec.Struct]) -> list[Setting]:
+    info = msgspec.inspect.type_info(section)
+    assert isinstance(info, msgspec.inspect.StructType)
+    found = []
+    for field in info.fields:
+        assert isinstance(field.type, msgspec.inspect.Metadata)
+        assert field.type.extra_json_schema is not None
+        optional = isinstance(field.type.type, msgspec.inspect.UnionType)
+        may_be_off = optional and field.default is not None
+        expected = _expected(field.type.type) + (f' or "{OFF}"' if may_be_off else "")
+        description = field.type.extra_json_schema["description"]
+        default = [] if field.default_factory is list else field.default
+        found.append(Setting(field.name, default, description, expected, may_be_off))
+    return found
+
+
+def _expected(kind: msgspec.inspect.Type) -> str:
+    match kind:
+        case msgspec.inspect.UnionType(types=types):
+            return _expected(types[0])  # the other one is None
+        case msgspec.inspect.Metadata(type=inner):
+            return _expected(inner)
+        case msgspec.inspect.LiteralType(values=values):
+            return " or ".join(f'"{value}"' for value in values)
+        case msgspec.inspect.IntType(ge=low, le=high):
+            return f"a whole number from {low:,} to {high:,}"
+        case msgspec.inspect.FloatType(ge=low, le=high):
+            return f"a number from {low:,} to {high:,}"
+        case msgspec.inspect.BoolType():
+            return "true or false"
+        case msgspec.inspect.VarTupleType():
+            return "a list of texts in quotes"
+        case msgspec.inspect.DictType():
+            return "a table of its own"
+        case msgspec.inspect.ListType():
+            return "a list of text in quotes"
+        case msgspec.inspect.DateTimeType():
+            return "a date and time with its zone, as 2026-01-31T12:00:00Z"
+    return "text in quotes"

@@ -7,6 +7,7 @@ from roskva.errors import BadInput
 
 WEBSOCKET_PATH: Final = "/v1/ws"
 
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _SECURE: Final = {"http": False, "ws": False, "https": True, "wss": True}
 
 
@@ -17,6 +18,15 @@ def http_url(address: str, path: str) -> str:
 
 def websocket_url(address: str) -> str:
     return _joined(address, "ws", WEBSOCKET_PATH)
+
+
+def in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def local_in_url(host: str) -> str:
+    """Where this machine finds what listens on `host`."""
+    return in_url(_ANYWHERE.get(host, host))
 
 
 def _joined(address: str, scheme: str, path: str) -> str:

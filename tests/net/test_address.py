@@ -1,7 +1,7 @@
 import pytest
 
 from roskva.errors import BadInput
-from roskva.publisher.address import http_url, websocket_url
+from roskva.net.address import http_url, websocket_url
 
 
 @pytest.mark.parametrize(

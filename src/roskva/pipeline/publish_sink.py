@@ -33,16 +33,22 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from roskva.config import read_secret
+from roskva.core.backoff import Backoff, Dice
 from roskva.errors import BadInput, RoskvaError
-from roskva.links.running import running
+from roskva.links.processes import running
 from roskva.model import MAX_VERSION, ObjectId, parse_key
-from roskva.pipeline.options import Options
-from roskva.pipeline.translation import TRANSLATED
-from roskva.publisher.address import http_url
-from roskva.publisher.answers import Failure, Outcome, publish_outcomes
-from roskva.publisher.tls import client_context, explained, pinned_context
+from roskva.net.address import http_url
+from roskva.net.tls import client_context, explained, pinned_context
+from roskva.pipeline.columns import columns
+from roskva.pipeline.feeds import Options
+from roskva.publisher.requests import PublishFailure, PublishOutcome, UpdateBody, publish_outcomes
 
 NAME: Final = "roskva-publish"
+TRANSLATED: Final = columns(
+    "app text?, name text?, version text?, source text?, payload bytes?, wrong text?, row text?"
+)
+"""All as text: whoever publishes them says what is wrong with which. `wrong`: the source itself
+could not make sense of this; `row`: what there was, as JSON."""
 COUNTERS: Final = "counters.json"
 _UPDATES: Final = 1000
 _BYTES: Final = 1 << 20
@@ -84,17 +90,7 @@ class Written(WriterCommitMessage):
     dead: int = 0
 
 
-class Published(msgspec.Struct, omit_defaults=True):
-    """An update as a node is told it."""
-
-    app: str
-    name: str
-    version: str | None = None
-    source: str | None = None
-    payload: bytes | None = None
-
-
-Item = tuple[Published, str | None]
+Item = tuple[UpdateBody, str | None]
 """And the row it came from."""
 
 
@@ -185,6 +181,7 @@ class NodeAt:
         self._url = url
         self._data = data
         self._key = key
+        self._dice = Dice(random.getrandbits(64))
         self._http: httpx.Client | None = None
 
     def close(self) -> None:
@@ -192,23 +189,22 @@ class NodeAt:
             self._http.close()
             self._http = None
 
-    def publish(self, updates: list[Published]) -> list[Outcome]:
+    def publish(self, updates: list[UpdateBody]) -> list[PublishOutcome]:
         """What became of each; what failed for now is sent again."""
-        outcomes: dict[int, Outcome] = {}
-        pause_s = _FIRST_PAUSE_S
+        outcomes: dict[int, PublishOutcome] = {}
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while len(outcomes) < len(updates):
             waiting = [i for i in range(len(updates)) if i not in outcomes]
             for i, outcome in zip(
                 waiting, self._request([updates[i] for i in waiting]), strict=True
             ):
-                if not isinstance(outcome, Failure) or not outcome.retriable:
+                if not isinstance(outcome, PublishFailure) or not outcome.retriable:
                     outcomes[i] = outcome
             if len(outcomes) < len(updates):
-                time.sleep(pause_s * random.uniform(0.5, 1.0))
-                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+                time.sleep(backoff.next_delay(self._dice))
         return [outcomes[i] for i in range(len(updates))]
 
-    def _request(self, updates: list[Published]) -> list[Outcome]:
+    def _request(self, updates: list[UpdateBody]) -> list[PublishOutcome]:
         try:
             url, certificate = self._address()
             if self._http is None:
@@ -221,9 +217,11 @@ class NodeAt:
         except (httpx.TransportError, OSError) as error:
             self.close()  # it may have another certificate when it is back
             text = explained(error, False) or str(error)
-            return [Failure("unavailable", text, True)] * len(updates)
+            return [PublishFailure("unavailable", text, True)] * len(updates)
         if answer.status_code == _WHO_ARE_YOU:  # no fault of the rows': somebody will set it right
-            return [Failure("unavailable", "the node does not accept the key", True)] * len(updates)
+            return [PublishFailure("unavailable", "the node does not accept the key", True)] * len(
+                updates
+            )
         return publish_outcomes(answer.status_code, answer.content, len(updates))
 
     def _headers(self) -> dict[str, str]:
@@ -271,7 +269,7 @@ def publish_rows(rows: pa.RecordBatch, node: NodeAt, dead: DeadLetters, done: Wr
     for part in _parts(list(latest.values())):
         outcomes = node.publish([update for update, _ in part])
         for (_, row), outcome in zip(part, outcomes, strict=True):
-            if isinstance(outcome, Failure):
+            if isinstance(outcome, PublishFailure):
                 dead.add(f"{outcome.text} ({outcome.code})", row)
             else:
                 done.published += 1
@@ -284,7 +282,7 @@ def update_from(
     source: str | None,
     payload: bytes | None,
     wrong: str | None,
-) -> Published:
+) -> UpdateBody:
     """Or BadInput, with the reason. What only the node can know it is asked."""
     if wrong is not None:
         raise BadInput(f"this is not what the format expects: {wrong[:200]}")
@@ -293,7 +291,7 @@ def update_from(
     parse_key(f"{app}/{name}")
     if version is not None and not _is_version(version):
         raise BadInput(f"a version is a whole number from 0 to 2^63-1; got {version[:80]!r}")
-    return Published(app, name, version, source, payload)
+    return UpdateBody(app, name, version, source, payload)
 
 
 def _is_version(text: str) -> bool:
