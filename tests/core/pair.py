@@ -1,4 +1,4 @@
-"""Real machines over a fake wire, in one virtual time.
+"""Real hosts over a fake wire, in one virtual time.
 
     ClientSide ⇄ RegistrarSide ⇄ ShardSide
 
@@ -8,7 +8,7 @@ breaks connections, holds the disk, or takes state away. No chance, no threads, 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tests.core.client_side import ClientSide
 from tests.core.links import Connection
@@ -17,7 +17,6 @@ from tests.core.shard_side import ShardSide
 
 from roskva.core.backoff import Dice
 from roskva.core.client import ClientConfig
-from roskva.core.effects import Effect
 from roskva.core.registrar import RegistrarConfig
 from roskva.model import Key, Update, shard_of
 
@@ -34,7 +33,7 @@ class Pair:
         self.loses: Callable[[], bool] = lambda: False
         """Whether the next message of a client's connection is lost."""
         self._soon: deque[Callable[[], None]] = deque()
-        self.on_step: Callable[[object, list[Effect]], None] = lambda machine, effects: None
+        self.on_step: Callable[[object, Sequence[object]], None] = lambda machine, effects: None
         self.shards = [ShardSide(self, index, shards) for index in range(shards)]
         self.registrars = [
             RegistrarSide(self, name, RegistrarConfig(name, shards, **options))  # type: ignore[arg-type]
@@ -142,7 +141,7 @@ class Pair:
         self.ids += 1
         return self.ids
 
-    def note_step(self, machine: object, effects: list[Effect]) -> None:
+    def note_step(self, machine: object, effects: Sequence[object]) -> None:
         self.on_step(machine, effects)
 
 

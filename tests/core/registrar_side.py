@@ -1,36 +1,55 @@
-"""A registrar for tests: the real machine, its links and its connections."""
+"""A registrar for tests: the real host, its links and its connections."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 from tests.core.links import Connection, Link
 
 from roskva.core.effects import (
-    Broadcast,
+    Attached,
     Close,
     Drained,
     DropLink,
-    Effect,
-    Event,
     FromConnection,
     FromLink,
     Lagging,
     LinkDown,
     LinkUp,
+    Opened,
     Send,
     SendLink,
     Tick,
+    Watching,
 )
 from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
+from roskva.host.delivery import MessageDelivery, Write
+from roskva.host.registrar import HostEffect, HostEvent, RegistrarHost
 from roskva.model import Key
+from roskva.wire import codec
 from roskva.wire.links import FromShard
-from roskva.wire.messages import FromClient, ServerMessage
+from roskva.wire.messages import FromClient
 
 if TYPE_CHECKING:
     from tests.core.pair import Pair
+
+
+class Numbered(MessageDelivery):
+    """Names a connection; its number, by itself, names it just as well."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(codec.encode)
+        self.address = number
+
+    def __hash__(self) -> int:
+        return hash(self.address)
+
+    def __eq__(self, other: object) -> bool:
+        return self.address == (other.address if isinstance(other, Numbered) else other)
+
 
 KEYS = TokenKeys({1: bytes(32)}, current=1)
 HIGH_WATER = 8192
@@ -47,7 +66,11 @@ class RegistrarSide:
         self.start()
 
     def start(self) -> None:
-        self.core = Registrar(self.config, KEYS, wall_us=0, now=self.pair.now)
+        self.host = RegistrarHost(self.config, KEYS, wall_us=0, now=self.pair.now)
+
+    @property
+    def core(self) -> Registrar:
+        return self.host.core
 
     def crash(self) -> None:
         for conn in list(self.conns.values()):
@@ -66,26 +89,27 @@ class RegistrarSide:
         self.cut_from.discard(shard)
 
     def deadline(self) -> float | None:
-        return self.core.next_deadline()
+        return self.host.next_deadline()
 
     def tick(self) -> None:
         self.step(Tick())
 
-    def step(self, event: Event) -> None:
-        effects = self.core.step(event, self.pair.now)
-        self.pair.note_step(self.core, effects)
+    def step(self, event: HostEvent) -> None:
+        if isinstance(event, Opened | Attached | Watching):
+            event = msgspec.structs.replace(event, conn=Numbered(event.conn))  # type: ignore[arg-type]
+        effects = self.host.step(event, self.pair.now)
+        self.pair.note_step(self.host, effects)
         for effect in effects:
             self._carry_out(effect)
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: HostEffect) -> None:
         match effect:
-            case Send(conn=int() as id, message=message):
-                self._write(id, message)
-            case Broadcast(message=message, conns=conns):
-                for told in conns:
-                    assert isinstance(told, int)
-                    self._write(told, message)
-            case Close(conn=int() as id):
+            case Send(conn=Numbered(address=id), message=message):
+                self._write(id, codec.encode(message))
+            case Write(addresses=addresses, data=data):
+                for id in addresses:
+                    self._write(id, data)
+            case Close(conn=Numbered(address=id)):
                 conn = self.conns.pop(id, None)
                 if conn is not None:
                     conn.down.end()
@@ -98,11 +122,11 @@ class RegistrarSide:
             case _:
                 raise AssertionError(effect)
 
-    def _write(self, id: int, message: ServerMessage) -> None:
+    def _write(self, id: int, frame: bytes) -> None:
         conn = self.conns.get(id)
         if conn is None:
             return
-        conn.down.put(message)
+        conn.down.put_frame(frame)
         if not conn.lagging and conn.down.backlog() > HIGH_WATER:
             conn.lagging = True
             self.pair.soon(partial(self.step, Lagging(id)))

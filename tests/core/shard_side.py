@@ -1,20 +1,18 @@
-"""A shard for tests: the real matcher and rows over dictionaries, and a list for the feed."""
+"""A shard for tests: the real host over dictionaries, and a list for the feed."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from roskva.core.effects import (
-    Applied,
     Apply,
     ClientRow,
     DropClient,
     DropLink,
     DropRegistered,
-    Effect,
     Event,
     Failed,
     FeedEnd,
@@ -38,23 +36,20 @@ from roskva.core.effects import (
 )
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.rows import Rows
+from roskva.host.effects import Appended, SetMarker
+from roskva.host.shard import HostEffect, HostEvent, ShardHost
 from roskva.model import Key, Update, shard_epoch
-from roskva.wire.links import (
-    CloseSession,
-    Forget,
-    OpenSession,
-    Registered,
-    ToShard,
-    WriteRow,
-    WriteRows,
-)
+from roskva.wire.links import Forget, Offer, Registered, Taken, ToShard
 
 if TYPE_CHECKING:
     from tests.core.links import Link
     from tests.core.pair import Pair
 
-Machine = Matcher | Rows
-_FOR_ROWS = OpenSession | WriteRow | WriteRows | CloseSession
+T = TypeVar("T")
+BRIDGE = "bridge"
+"""The link of whoever offers ranges of the feed."""
+COLLECTOR = "collector"
+"""The link of whoever wants rows forgotten."""
 
 
 class ShardSide:
@@ -71,21 +66,38 @@ class ShardSide:
         self.lineage = 1
         self.readable_after = 0
         self.fast_path = True
-        # What the machines asked of the disk and of the feed, in order.
-        self.asked: deque[tuple[Machine, Effect]] = deque()
+        # What the host asked of the disk and of the feed, in order.
+        self.asked: deque[HostEffect] = deque()
         self.disk_held = False
         self.disk_fails = False
         self.boots = 0
-        self.answers: list[Applied] = []
+        self.offers: list[str] = []
+        self.answers: list[tuple[str, int]] = []
+        """To offers, by their names: up to which offset everything is durable."""
+        self.forgotten: list[object] = []
         self.start()
 
     def start(self) -> None:
         self.boots += 1
         if self.stored is None:
             self.stored = PutShard(shard_epoch(self.pair.bits()), self.lineage, 0)
-        self.matcher = Matcher(MatcherConfig(self.index, self.shards), self.stored)
-        self.rows = Rows(self.boots, wall_us=0, now=self.pair.now)
+        self.host = ShardHost(
+            MatcherConfig(self.index, self.shards),
+            self.stored,
+            boot=self.boots,
+            assigned=0,
+            wall_us=0,
+            now=self.pair.now,
+        )
         self.tell_feed_end()
+
+    @property
+    def matcher(self) -> Matcher:
+        return self.host.matcher
+
+    @property
+    def rows(self) -> Rows:
+        return self.host.rows
 
     def crash(self, *, losing: str = "") -> None:
         """Stop without a word and start again; `losing` "objects", "clients", or "everything"."""
@@ -104,9 +116,11 @@ class ShardSide:
         self.heads.clear()
         self.cells.clear()
 
-    def forget(self, client: bytes) -> None:
-        seen = Forget(1, self.index, [(client, self.heads[client][0])])
-        self.step(self.rows, FromLink(0, seen))
+    def forget(self, client: bytes, session: int | None = None) -> None:
+        """As garbage collection has seen it."""
+        if session is None:
+            session = self.heads[client][0]
+        self.step(FromLink(COLLECTOR, Forget(7, self.index, [(client, session)])))
 
     # Publishing.
 
@@ -114,29 +128,39 @@ class ShardSide:
         self.feed.append(update)
         offset = len(self.feed)
         if self.fast_path:
-            self.apply(offset, offset)
+            self.step(Appended(offset, offset, [(offset, update)], []))
         return offset
 
-    def apply(self, first: int, last: int, request: str | None = None) -> None:
-        updates = [(offset, self.feed[offset - 1]) for offset in range(first, last + 1)]
-        self.step(self.matcher, Apply(self.lineage, first, last, updates, request))
+    def apply(self, first: int, last: int) -> None:
+        """As read from the feed."""
+        self.step(Apply(self.lineage, first, last, self._entries(first, last)))
+
+    def offer(self, first: int, last: int, name: str) -> None:
+        """By the bridge."""
+        self.offers.append(name)
+        entries = self._entries(first, last)
+        offer = Offer(len(self.offers), self.index, self.lineage, first, last, entries)
+        self.step(FromLink(BRIDGE, offer))
+
+    def _entries(self, first: int, last: int) -> list[tuple[int, Update]]:
+        return [(offset, self.feed[offset - 1]) for offset in range(first, last + 1)]
 
     def tell_feed_end(self) -> None:
-        self.step(self.matcher, FeedEnd(self.lineage, len(self.feed), self.pair.bits()))
+        self.step(FeedEnd(self.lineage, len(self.feed), self.pair.bits()))
 
     def begin_feed_anew(self) -> None:
         self.feed, self.lineage, self.readable_after = [], self.lineage + 1, 0
         self.tell_feed_end()
 
-    # The machines.
+    # The host.
 
-    def step(self, machine: Machine, event: Event) -> None:
-        effects = machine.step(event, self.pair.now)
-        self.pair.note_step(machine, effects)
+    def step(self, event: HostEvent) -> None:
+        effects = self.host.step(event, self.pair.now)
+        self.pair.note_step(self.host, effects)
         for effect in effects:
-            self._carry_out(machine, effect)
+            self._carry_out(effect)
 
-    def _carry_out(self, machine: Machine, effect: Effect) -> None:
+    def _carry_out(self, effect: HostEffect) -> None:
         match effect:
             case SendLink(link=int() as id, message=message):
                 if id in self.links:
@@ -144,43 +168,44 @@ class ShardSide:
             case DropLink(link=int() as id):
                 if id in self.links:
                     self.links[id].break_()
-            case Applied():
-                self.answers.append(effect)
+            case SendLink(link="bridge", message=Taken() as taken):
+                self.answers.append((self.offers[taken.request - 1], taken.offset))
+            case SendLink(link="collector", message=message):
+                self.forgotten.append(message)
+            case SetMarker():
+                pass
             case _:
-                self.asked.append((machine, effect))
+                self.asked.append(effect)
 
     def from_link(self, link: Link, message: ToShard) -> None:
         self.links[link.id] = link
-        machine: Machine = self.rows if isinstance(message, _FOR_ROWS) else self.matcher
-        self.step(machine, FromLink(link.id, message))
+        self.step(FromLink(link.id, message))
 
     def link_down(self, link: Link) -> None:
         if self.links.pop(link.id, None) is not None:
-            self.step(self.matcher, LinkDown(link.id))
-            self.step(self.rows, LinkDown(link.id))
+            self.step(LinkDown(link.id))
 
     def deadline(self) -> float | None:
-        return self.matcher.next_deadline()
+        return self.host.next_deadline()
 
     def tick(self) -> None:
-        self.step(self.matcher, Tick())
+        self.step(Tick())
 
     # The disk and the feed: answered one after the other.
 
     def answer_one(self) -> bool:
         if self.disk_held or not self.asked:
             return False
-        machine, effect = self.asked.popleft()
-        self.step(machine, self.answer_to(effect))
+        self.step(self.answer_to(self.asked.popleft()))
         return True
 
-    def take(self, kind: type[Effect]) -> tuple[Machine, Effect]:
+    def take(self, kind: type[T]) -> T:
         """Out of the queue, for a test that answers it by itself, or never."""
-        found = next(item for item in self.asked if isinstance(item[1], kind))
-        self.asked.remove(found)
+        found = next(effect for effect in self.asked if isinstance(effect, kind))
+        self.asked.remove(found)  # type: ignore[arg-type]
         return found
 
-    def answer_to(self, effect: Effect) -> Event:
+    def answer_to(self, effect: HostEffect) -> Event:
         match effect:
             case ReadFeed(lineage=lineage, after=after):
                 return self._read_feed(lineage, after)

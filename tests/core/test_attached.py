@@ -14,6 +14,7 @@ from roskva.core.effects import (
     Watching,
 )
 from roskva.model import NO_EPOCH, NO_VERSION
+from roskva.wire import codec
 from roskva.wire.links import Registered
 from roskva.wire.messages import (
     PROTOCOL,
@@ -45,8 +46,8 @@ class Device:
             pair.registrar.step(Watching(self.id, CLIENT, **options))
         pair.settle()
 
-    def put(self, message: ServerMessage) -> None:
-        self.told.append(message)
+    def put_frame(self, frame: bytes) -> None:
+        self.told.append(codec.decode_from_server(frame))
 
     def backlog(self) -> int:
         return 0

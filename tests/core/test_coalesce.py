@@ -29,7 +29,7 @@ def rows(shard: ShardSide) -> Rows:
 
 
 def apply(pair: Pair, first: int, updates: list[tuple[int, Update]], last: int) -> None:
-    pair.shard.step(pair.shard.matcher, Apply(pair.shard.lineage, first, last, updates))
+    pair.shard.step(Apply(pair.shard.lineage, first, last, updates))
     pair.settle()
 
 

@@ -3,7 +3,6 @@
 from tests.core.pair import Pair, knowing
 
 from roskva.core.effects import (
-    Applied,
     LoadObjects,
     NotifyUnknown,
     ObjectRow,
@@ -143,13 +142,13 @@ def test_c77_a_load_that_returns_late_never_hides_a_newer_version() -> None:
     client.register(X)
     pair.shard.disk_held = True
     pair.run(0.2)
-    matcher, load = pair.shard.take(LoadObjects)
+    load = pair.shard.take(LoadObjects)
     read = pair.shard.answer_to(load)
     pair.shard.disk_held = False
     pair.publish(X, 9)
     pair.run(1)
     assert client.told(X) == []
-    pair.shard.step(matcher, read)
+    pair.shard.step(read)
     pair.run(1)
     assert client.told(X) == [9]
 
@@ -162,9 +161,9 @@ def test_c77_a_load_that_failed_is_tried_again() -> None:
     client.register(X)
     pair.shard.disk_held = True
     pair.run(0.2)
-    matcher, load = pair.shard.take(LoadObjects)
+    load = pair.shard.take(LoadObjects)
     pair.shard.disk_fails = True
-    pair.shard.step(matcher, pair.shard.answer_to(load))
+    pair.shard.step(pair.shard.answer_to(load))
     pair.shard.disk_fails = pair.shard.disk_held = False
     pair.run(2)
     assert client.told(X) == [5]
@@ -191,15 +190,15 @@ def test_c79_an_answer_never_covers_what_is_only_in_memory() -> None:
     shard.disk_held = True
     shard.fast_path = False
     pair.publish(X, 6)
-    shard.apply(2, 2, "first")
+    shard.offer(2, 2, "first")
     pair.publish(X, 7)
-    shard.apply(2, 3, "second")
-    shard.apply(1, 1, "old")
-    assert shard.answers == [Applied("old", 1, 1)]
+    shard.offer(2, 3, "second")
+    shard.offer(1, 1, "old")
+    assert shard.answers == [("old", 1)]
     shard.answers.clear()
     shard.disk_held = False
     pair.settle()
-    assert [(answer.request, answer.offset) for answer in shard.answers] == [
+    assert shard.answers == [
         ("first", 2),
         ("second", 3),
     ]
@@ -211,13 +210,13 @@ def test_c79_a_write_that_failed_is_written_again_before_it_is_answered() -> Non
     shard = pair.shard
     shard.disk_fails = True
     pair.publish(X, 6)
-    shard.apply(2, 2, "bridge")
+    shard.offer(2, 2, "bridge")
     pair.run(2)
     assert client.told(X) == [6], "notifying does not wait for the disk"
     assert shard.answers == []
     shard.disk_fails = False
     pair.run(2)
-    assert shard.answers == [Applied("bridge", 1, 2)]
+    assert shard.answers == [("bridge", 2)]
     assert shard.objects[X].version == 6
 
 
@@ -230,11 +229,11 @@ def test_c80_a_gap_is_closed_from_the_feed_and_until_then_the_marker_stays() -> 
     pair.publish("app/y", 1)
     pair.publish(X, 6)
     shard.disk_held = True
-    shard.apply(3, 3, "bridge")
+    shard.offer(3, 3, "bridge")
     pair.settle()
     assert client.told(X) == [6], "a newer version is never wrong"
-    assert shard.answers == [Applied("bridge", 1, 1)]
-    _, persist = shard.take(Persist)
+    assert shard.answers == [("bridge", 1)]
+    persist = shard.take(Persist)
     assert isinstance(persist, Persist)
     assert [w.applied for w in persist.writes if hasattr(w, "applied")] == [1]
     shard.disk_held = False

@@ -20,19 +20,9 @@ def offline_client(pair: Pair) -> bytes:
 
 def forget(pair: Pair, row: bytes, session: int) -> list[int]:
     """How many rows were forgotten, as answered."""
-    answers: list[int] = []
-    rows = pair.shard.rows
-    carry_out = pair.shard._carry_out
-
-    def listen(machine: object, effect: object) -> None:
-        if isinstance(effect, SendLink) and isinstance(effect.message, Forgotten):
-            answers.append(effect.message.count)
-        carry_out(machine, effect)  # type: ignore[arg-type]
-
-    pair.shard._carry_out = listen  # type: ignore[method-assign]
-    pair.shard.step(rows, FromLink(0, Forget(7, 0, [(row, session)])))
+    pair.shard.forget(row, session)
     pair.run(1)
-    return answers
+    return [answer.count for answer in pair.shard.forgotten if isinstance(answer, Forgotten)]
 
 
 def test_the_row_of_a_client_that_is_away_goes() -> None:

@@ -1,6 +1,7 @@
 """Fifty thousand registrations: only what differs is sent again, and no step does too much."""
 
 import sys
+from collections.abc import Sequence
 from types import FrameType
 
 from tests.core.client_side import ClientSide
@@ -8,10 +9,11 @@ from tests.core.lone import IDENTITY, LoneClient
 from tests.core.pair import Pair
 
 from roskva.core.digest import sum_of
-from roskva.core.effects import Broadcast, Effect, Recheck, Send, SendLink
-from roskva.core.matcher import Matcher
-from roskva.core.registrar import Registrar
+from roskva.core.effects import Recheck, Send, SendLink
 from roskva.core.session import KEPT_AUDIENCE
+from roskva.host.delivery import Write
+from roskva.host.registrar import RegistrarHost
+from roskva.host.shard import ShardHost
 from roskva.model import NO_EPOCH, NO_VERSION, object_epoch
 from roskva.wire.links import MAX_LINK_PARTS, Interest, Registered, Versions, WriteRows
 from roskva.wire.messages import ServerDigest
@@ -120,8 +122,8 @@ def test_a_large_audience_is_who_is_registered_now() -> None:
 
     reached: list[int] = []
 
-    def note(core: object, effects: list[Effect]) -> None:
-        reached.extend(len(each.conns) for each in effects if isinstance(each, Broadcast))
+    def note(host: object, effects: Sequence[object]) -> None:
+        reached.extend(len(each.addresses) for each in effects if isinstance(each, Write))
 
     pair.on_step = note
 
@@ -147,13 +149,13 @@ def test_a_large_audience_is_who_is_registered_now() -> None:
     assert hears_of(4) == {*crowd, late} - {off}
 
 
-def size(effect: Effect) -> int:
+def size(effect: object) -> int:
     """Registrations that an effect is about."""
     match effect:
         case Send(message=message):
             return len(message.notifications) + len(message.statuses)
-        case Broadcast(conns=conns):
-            return len(conns)
+        case Write(addresses=addresses):
+            return len(addresses)
         case SendLink(message=Interest(add=add, drop=drop)):
             return max(len(add), len(drop))
         case SendLink(message=Versions(known=known)):
@@ -162,11 +164,11 @@ def size(effect: Effect) -> int:
 
 
 def watch(pair: Pair) -> list[int]:
-    """What every step of the registrar and of the matcher was about, from now on."""
+    """What every step of the registrar and of the shard was about, from now on."""
     sizes: list[int] = []
 
-    def note(machine: object, effects: list[Effect]) -> None:
-        if isinstance(machine, Registrar | Matcher):
+    def note(machine: object, effects: Sequence[object]) -> None:
+        if isinstance(machine, RegistrarHost | ShardHost):
             sizes.append(sum(map(size, effects)))
 
     pair.on_step = note
@@ -257,7 +259,7 @@ def test_a_repair_writes_acks_in_pieces_that_a_link_takes() -> None:
     pair.shard.cells[row] = {key: Registered(key, NO_VERSION, NO_EPOCH) for key in keys}
     written: list[list[int]] = []
 
-    def note(core: object, effects: list[Effect]) -> None:
+    def note(host: object, effects: Sequence[object]) -> None:
         sent = [effect.message for effect in effects if isinstance(effect, SendLink)]
         writes = [message.rows for message in sent if isinstance(message, WriteRows)]
         if writes:

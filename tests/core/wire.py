@@ -30,7 +30,9 @@ class Wire(Generic[M]):
         self.at_end: Callable[[], None] = lambda: None
 
     def put(self, message: M) -> None:
-        frame = self._encode(message)
+        self.put_frame(self._encode(message))
+
+    def put_frame(self, frame: bytes) -> None:
         if not self.lossy():
             self.frames.append(frame)
 
