@@ -202,7 +202,7 @@ class ShardSide:
     def take(self, kind: type[T]) -> T:
         """Out of the queue, for a test that answers it by itself, or never."""
         found = next(effect for effect in self.asked if isinstance(effect, kind))
-        self.asked.remove(found)  # type: ignore[arg-type]
+        self.asked.remove(found)
         return found
 
     def answer_to(self, effect: HostEffect) -> Event:

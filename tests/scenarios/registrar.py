@@ -1,4 +1,4 @@
-"""A registrar process of a scenario: the real registrar, its links, and connections to clients."""
+"""A registrar process of a scenario: the real host, its links, and connections to clients."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Final
 from tests.scenarios.cluster import Cluster, Node
 
 from roskva.core.effects import (
-    Broadcast,
     Close,
     Closed,
-    Drained,
     DropLink,
-    Event,
     FromConnection,
     FromLink,
-    Lagging,
     LinkDown,
     LinkUp,
     Opened,
@@ -23,7 +19,9 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
-from roskva.core.registrar import Registrar, RegistrarConfig
+from roskva.core.registrar import RegistrarConfig
+from roskva.host.delivery import MessageDelivery, Write
+from roskva.host.registrar import HostEvent, RegistrarHost
 from roskva.wire import codec
 from roskva.wire.links import FromShard, Ping, Pong, ToShard
 from roskva.wire.messages import FromClient, ServerMessage
@@ -36,16 +34,16 @@ _REDIAL: Final = 0.5
 _CROWD: Final = 6
 
 
-class Connection:
+class Connection(MessageDelivery):
     """Between a client and a registrar; each side closes it, or learns that it is closed."""
 
     def __init__(self, client: ClientNode, registrar: RegistrarNode) -> None:
+        super().__init__(codec.encode)
         self.client = client
         self.registrar = registrar
         self.client_open = self.registrar_open = True
         self.unread: list[tuple[bytes, str]] = []
         """What a client that reads slowly has not read."""
-        self.lags = False
 
     def to_registrar(self, message: FromClient) -> None:
         frame, notation = codec.encode(message), self.client.cluster.notation
@@ -138,8 +136,9 @@ class RegistrarNode(Node):
     def __init__(self, cluster: Cluster, name: str, shards: list[ShardNode]) -> None:
         super().__init__(cluster, name)
         self.shards = shards
-        self.conns: dict[Connection, None] = {}
+        self.conns: dict[int, Connection] = {}
         self.links: dict[int, Link] = {}
+        self.accepted = 0
 
     def start(self) -> None:
         self.begin()
@@ -150,16 +149,16 @@ class RegistrarNode(Node):
             heartbeat=settings.heartbeat,
             handshakes=settings.handshakes,
         )
-        self.core = Registrar(config, self.cluster.keys, self.cluster.wall_us(), self.now())
+        self.host = RegistrarHost(config, self.cluster.keys, self.cluster.wall_us(), self.now())
         self.conns, self.links = {}, {}
         for index in range(settings.shards):
             self.dial(index)
-        self.wake_at(self.core.next_deadline())
+        self.wake_at(self.host.next_deadline())
 
     def crash(self) -> None:
         self.end()
         self.cluster.trace.say("clients", self.name, "crashes")
-        for conn in list(self.conns):
+        for conn in list(self.conns.values()):
             conn.break_off()
         for link in list(self.links.values()):
             link.break_off()
@@ -167,13 +166,13 @@ class RegistrarNode(Node):
     def tick(self) -> None:
         self.step(Tick())
 
-    def step(self, event: Event) -> None:
-        for effect in self.core.step(event, self.now()):
+    def step(self, event: HostEvent) -> None:
+        for effect in self.host.step(event, self.now()):
             match effect:
                 case Send(conn=Connection() as conn, message=message):
                     self._write(conn, codec.encode(message), self._spell(message))
-                case Broadcast():
-                    self._broadcast(effect)
+                case Write():
+                    self._write_to_many(effect)
                 case SendLink(link=int() as shard, message=message):
                     if shard in self.links:
                         self.links[shard].to_shard(message)  # type: ignore[arg-type]
@@ -181,9 +180,9 @@ class RegistrarNode(Node):
                     if shard in self.links:
                         self.links[shard].break_off()
                 case Close(conn=Connection() as conn):
-                    self.conns.pop(conn, None)
+                    self.conns.pop(conn.address, None)
                     conn.close_by_registrar()
-        self.wake_at(self.core.next_deadline())
+        self.wake_at(self.host.next_deadline())
 
     # Links.
 
@@ -206,23 +205,24 @@ class RegistrarNode(Node):
     # Connections.
 
     def accept(self, conn: Connection) -> None:
-        self.conns[conn] = None
+        self.accepted += 1
+        conn.address = self.accepted
+        self.conns[conn.address] = conn
         self.step(Opened(conn, self.cluster.dice.randbytes(28)))
 
     def closed(self, conn: Connection) -> None:
-        if self.alive and conn in self.conns:
-            del self.conns[conn]
+        if self.alive and self.conns.pop(conn.address, None) is not None:
             self.step(Closed(conn))
 
-    def _broadcast(self, effect: Broadcast) -> None:
-        frame, text = codec.encode(effect.message), self._spell(effect.message)
-        conns = [conn for conn in effect.conns if isinstance(conn, Connection)]
+    def _write_to_many(self, effect: Write) -> None:
+        text = self._spell(codec.decode_from_server(effect.data))
+        conns = [self.conns[address] for address in effect.addresses if address in self.conns]
         names = sorted(conn.client.name for conn in conns)
         to = ", ".join(names) if len(names) <= _CROWD else f"{len(names)} clients"
         if names:
             self.cluster.trace.say("clients", f"{self.name} >> {to}", text)
         for conn in conns:
-            self._write(conn, frame, text, broadcast=True)
+            self._write(conn, effect.data, text, broadcast=True)
 
     def _write(self, conn: Connection, frame: bytes, text: str, broadcast: bool = False) -> None:
         if not conn.client.reads_slowly:
@@ -232,17 +232,16 @@ class RegistrarNode(Node):
         unread = sum(len(frame) for frame, _ in conn.unread)
         who = f"{self.name} > {conn.client.name}"
         self.cluster.trace.say("clients", who, f"{text} (unread: {unread} bytes wait)")
-        if unread > self.cluster.settings.high_water and not conn.lags:
-            conn.lags = True
-            self._tell_soon(conn, Lagging(conn), "lags")
+        if unread > self.cluster.settings.high_water and not conn.lagging:
+            self._tell_soon(conn, conn.pause(), "lags")
 
     def drain(self, conn: Connection) -> None:
-        unread, conn.unread, conn.lags = conn.unread, [], False
+        unread, conn.unread = conn.unread, []
         for frame, text in unread:
             conn.to_client(frame, f"{text} (read)")
-        self._tell_soon(conn, Drained(conn), "has drained")
+        self._tell_soon(conn, conn.resume(), "has drained")
 
-    def _tell_soon(self, conn: Connection, event: Event, text: str) -> None:
+    def _tell_soon(self, conn: Connection, event: HostEvent, text: str) -> None:
         """After the effects in hand, in order."""
         self.cluster.trace.say("clients", self.name, f"{conn.client.name} {text}")
         self.after(0, lambda: self.step(event))

@@ -1,5 +1,4 @@
-"""The state process of a scenario: the real matcher and client rows over a store and a feed in
-memory."""
+"""The state process of a scenario: the real host over a store and a feed in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ from tests.scenarios.registrar import Link
 from roskva.core.effects import (
     Apply,
     DropLink,
-    Effect,
     Event,
     FeedEnd,
     FeedMissing,
@@ -31,13 +29,14 @@ from roskva.core.effects import (
 )
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.rows import Rows
+from roskva.host.effects import Appended, SetMarker
+from roskva.host.shard import HostEffect, HostEvent, ShardHost
 from roskva.model import Update, shard_epoch
 from roskva.store import rows as layout
 from roskva.store.memory import MemoryStore, Snapshot
-from roskva.wire.links import CloseSession, OpenSession, ToShard, WriteRow, WriteRows
+from roskva.wire.links import ToShard
 
 FEED_TICK: Final = 5.0
-_ROW_MESSAGES = (OpenSession, WriteRow, WriteRows, CloseSession)
 
 
 class Feed:
@@ -93,9 +92,14 @@ class ShardNode(Node):
         boot = max(layout.boot_of(cells) + 1, self.cluster.wall_us() // 10**6)
         self.store.write([*layout.operations_of(row), layout.put_boot(boot)], sync=True)
         self._say("storage", f"starts from {self.cluster.notation.write(row)}")
-        config = MatcherConfig(self.index, self.cluster.settings.shards)
-        self.matcher = Matcher(config, row)
-        self.rows = Rows(boot, self.cluster.wall_us(), self.now())
+        self.host = ShardHost(
+            MatcherConfig(self.index, self.cluster.settings.shards),
+            row,
+            boot=boot,
+            assigned=layout.assigned_of(cells),
+            wall_us=self.cluster.wall_us(),
+            now=self.now(),
+        )
         self._from_feed(FeedEnd(self.feed.lineage, self.feed.last(), self._bits()))
         self.after(FEED_TICK, self._feed_tick)
 
@@ -105,29 +109,34 @@ class ShardNode(Node):
         for link in list(self.links):
             link.break_off()
 
+    @property
+    def matcher(self) -> Matcher:
+        return self.host.matcher
+
+    @property
+    def rows(self) -> Rows:
+        return self.host.rows
+
     def tick(self) -> None:
-        self.step_matcher(Tick())
+        self.step(Tick())
 
-    def step_matcher(self, event: Event) -> None:
-        self._carry_out(self.matcher.step(event, self.now()), self.step_matcher)
-        self.wake_at(self.matcher.next_deadline())
+    def step(self, event: HostEvent) -> None:
+        self._carry_out(self.host.step(event, self.now()))
+        self.wake_at(self.host.next_deadline())
 
-    def step_rows(self, event: Event) -> None:
-        self._carry_out(self.rows.step(event, self.now()), self.step_rows)
-
-    def _carry_out(self, effects: list[Effect], answer: Callable[[Event], None]) -> None:
+    def _carry_out(self, effects: list[HostEffect]) -> None:
         notation = self.cluster.notation
         for effect in effects:
             match effect:
                 case Persist(writes=writes):
                     text = "persist " + ", ".join(map(notation.write, writes))
-                    self._ask_store(text, partial(self._persist, effect, answer))
+                    self._ask_store(text, partial(self._persist, effect))
                 case LoadObjects(keys=keys):
                     text = "load " + ", ".join(keys)
-                    self._ask_store(text, partial(self._load_objects, effect, answer))
+                    self._ask_store(text, partial(self._load_objects, effect))
                 case LoadClient(client=client):
                     text = f"load {notation.client(client)}"
-                    self._ask_store(text, partial(self._load_client, effect, answer))
+                    self._ask_store(text, partial(self._load_client, effect))
                 case ReadFeed(lineage=lineage, after=after):
                     text = f"read after {notation.place(lineage, after)}"
                     self._ask_feed(text, effect)
@@ -142,25 +151,25 @@ class ShardNode(Node):
         ends = (self.name, self.store_name)
         self.cluster.wires.send("storage", ends, text, self.in_this_life(do))
 
-    def _store_says(self, text: str, event: Event, answer: Callable[[Event], None]) -> None:
-        arrive = self.in_this_life(lambda: answer(event))
+    def _store_says(self, text: str, event: Event) -> None:
+        arrive = self.in_this_life(lambda: self.step(event))
         self.cluster.wires.send("storage", (self.store_name, self.name), text, arrive)
 
-    def _persist(self, effect: Persist, answer: Callable[[Event], None]) -> None:
+    def _persist(self, effect: Persist) -> None:
         for batch in layout.batches(effect.writes):
             self.store.write(batch, sync=True)
-        self._store_says("persisted", Persisted(effect.id), answer)
+        self._store_says("persisted", Persisted(effect.id))
 
-    def _load_objects(self, effect: LoadObjects, answer: Callable[[Event], None]) -> None:
+    def _load_objects(self, effect: LoadObjects) -> None:
         cells = self.store.read_cells(layout.object_cells(effect.keys))
         rows = layout.object_rows(effect.keys, cells)
         text = f"loaded {self.cluster.notation.loaded(rows)}"
-        self._store_says(text, Loaded(effect.id, rows), answer)
+        self._store_says(text, Loaded(effect.id, rows))
 
-    def _load_client(self, effect: LoadClient, answer: Callable[[Event], None]) -> None:
+    def _load_client(self, effect: LoadClient) -> None:
         row = layout.client_row(self.store.read(layout.client_key(effect.client)))
         text = f"loaded {self.cluster.notation.loaded(row)}"
-        self._store_says(text, Loaded(effect.id, row), answer)
+        self._store_says(text, Loaded(effect.id, row))
 
     # The feed.
 
@@ -171,19 +180,22 @@ class ShardNode(Node):
         text = f"{place} {self.cluster.notation.update(update)}"
         self.cluster.trace.say("storage", f"publisher > {self.feed_name}", text)
         if self.alive:
-            self._feed_says(Apply(self.feed.lineage, offset, offset, [(offset, update)]))
+            entries = [(offset, update)]
+            range_ = Apply(self.feed.lineage, offset, offset, entries)
+            self._feed_says(range_, Appended(offset, offset, entries, []))
 
     def _ask_feed(self, text: str, asked: ReadFeed) -> None:
         def read() -> None:
-            self._feed_says(self.feed.read(asked, self._bits()))
+            answer = self.feed.read(asked, self._bits())
+            self._feed_says(answer, answer)
 
         ends = (self.name, self.feed_name)
         self.cluster.wires.send("storage", ends, text, self.in_this_life(read))
 
-    def _feed_says(self, event: Apply | FeedEnd | FeedMissing) -> None:
+    def _feed_says(self, said: Apply | FeedEnd | FeedMissing, event: HostEvent) -> None:
         ends = (self.feed_name, self.name)
-        arrive = self.in_this_life(lambda: self.step_matcher(event))
-        self.cluster.wires.send("storage", ends, self.cluster.notation.from_feed(event), arrive)
+        arrive = self.in_this_life(lambda: self.step(event))
+        self.cluster.wires.send("storage", ends, self.cluster.notation.from_feed(said), arrive)
 
     def _feed_tick(self) -> None:
         """How far the feed is: told every so often, and worth a line only if it has a result."""
@@ -192,27 +204,23 @@ class ShardNode(Node):
         self._from_feed(end, quiet=True)
 
     def _from_feed(self, end: FeedEnd, quiet: bool = False) -> None:
-        effects = self.matcher.step(end, self.now())
-        if effects or not quiet:
+        effects = self.host.step(end, self.now())
+        if not quiet or any(not isinstance(effect, SetMarker) for effect in effects):
             who = f"{self.feed_name} > {self.name}"
             self.cluster.trace.say("storage", who, self.cluster.notation.from_feed(end))
-        self._carry_out(effects, self.step_matcher)
-        self.wake_at(self.matcher.next_deadline())
+        self._carry_out(effects)
+        self.wake_at(self.host.next_deadline())
 
     # Links.
 
     def from_link(self, link: Link, message: ToShard) -> None:
         self.links[link] = None
-        if isinstance(message, _ROW_MESSAGES):
-            self.step_rows(FromLink(link, message))
-        else:
-            self.step_matcher(FromLink(link, message))
+        self.step(FromLink(link, message))
 
     def link_down(self, link: Link) -> None:
         if self.alive and link in self.links:
             del self.links[link]
-            self.step_matcher(LinkDown(link))
-            self.step_rows(LinkDown(link))
+            self.step(LinkDown(link))
 
     # Disasters, while the process is down.
 
