@@ -20,20 +20,21 @@ Version = tuple[str, int]
 class FewIds(PublishEncoder):
     """Proposes an id again while it may be in flight."""
 
-    __slots__ = ()
+    __slots__ = ("ids",)
 
     def __call__(self, message: ServerMessage) -> list[Notice]:
-        self._last %= 3
+        self._last %= self.ids
         return super().__call__(message)
 
 
 class Client:
     """Reads what is written, and acks in whatever order."""
 
-    def __init__(self, window: int = 4) -> None:
+    def __init__(self, window: int = 4, ids: int = 3) -> None:
         self.window = window
         self.acks = Acks()
         self.encode = FewIds(V3)
+        self.encode.ids = ids
         self.delivery = MqttDelivery(self.encode, self.acks)
         self.delivery.address = 5
         self.delivery.begin(window, 1 << 20, resumed=False)
@@ -129,8 +130,8 @@ STEPS = st.lists(
 )
 
 
-def play(steps: list[tuple[str, object]], window: int) -> Client:
-    client = Client(window)
+def play(steps: list[tuple[str, object]], window: int, ids: int) -> Client:
+    client = Client(window, ids)
     for number, step in enumerate(steps, 1):
         match step:
             case ("notify", (str() as key, int() as version)):
@@ -146,11 +147,11 @@ def play(steps: list[tuple[str, object]], window: int) -> Client:
     return client
 
 
-@given(STEPS, st.sampled_from([1, 2, 4]))
+@given(STEPS, st.sampled_from([1, 2, 4]), st.sampled_from([1, 3]))
 def test_nothing_is_sent_twice_or_left_out_in_silence(
-    steps: list[tuple[str, object]], window: int
+    steps: list[tuple[str, object]], window: int, ids: int
 ) -> None:
-    client = play(steps, window)
+    client = play(steps, window, ids)
     client.resume()
     while client.in_flight:
         client.ack(*range(window))
