@@ -21,6 +21,7 @@ class FewIds(PublishEncoder):
     """Proposes an id again while it may be in flight."""
 
     __slots__ = ("ids",)
+    ids: int
 
     def __call__(self, message: ServerMessage) -> list[Notice]:
         self._last %= self.ids
