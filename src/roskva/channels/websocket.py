@@ -111,21 +111,9 @@ class WebSockets:
 
 class WebSocket(asyncio.Protocol):
     __slots__ = (
-        "_address",
-        "_bad",
-        "_closing",
-        "_credential",
-        "_format",
-        "_front",
-        "_handshake",
-        "_heard",
-        "_held",
-        "_identifying",
-        "_reader",
-        "_server_state",
-        "_sockets",
-        "delivery",
-        "transport",
+        *("_address", "_bad", "_closing", "_credential", "_format", "_front", "_handshake"),
+        *("_heard", "_held", "_identifying", "_reader", "_server_state", "_sockets"),
+        *("delivery", "transport"),
     )
     transport: Transport
 

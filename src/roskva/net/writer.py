@@ -120,21 +120,19 @@ class Writer:
 
     def _through_transports(self, addresses: Sequence[int], data: bytes) -> list[int]:
         """To those for whom this is the way; the others are left."""
-        left: list[int] = []
+        behind, left = self._behind, list[int]()
         for address in addresses:
-            if address >= 0 and not self._is_behind(address):
+            if address >= 0 and (address not in behind or self._has_drained(address)):
                 left.append(address)
             elif address in self._transports:
                 self._transports[address].write(data)
         return left
 
-    def _is_behind(self, socket: int) -> bool:
-        if socket not in self._behind:
-            return False
+    def _has_drained(self, socket: int) -> bool:
         if self._transports[socket].get_write_buffer_size():
-            return True
+            return False
         self._behind.discard(socket)
-        return False
+        return True
 
 
 def best_write() -> WriteSockets:

@@ -41,12 +41,7 @@ class ReceivedPublish:
 
 class Publishes:
     __slots__ = (
-        "_arrived",
-        "_conn",
-        "_in_flight",
-        "_logged",
-        "_passing_on",
-        "_publishing",
+        *("_arrived", "_conn", "_in_flight", "_logged", "_passing_on", "_publishing"),
         "_unanswered",
     )
 

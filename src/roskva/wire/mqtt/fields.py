@@ -91,6 +91,10 @@ class Reader:
             raise BadPacket(Reason.MALFORMED, "more bytes than the packet has fields")
 
 
+def u8(value: int) -> bytes:
+    return bytes((value,))
+
+
 def u16(value: int) -> bytes:
     return value.to_bytes(2)
 
@@ -173,36 +177,21 @@ _ALLOWED: Final = {
 }
 """In what clients send. A subscription id in their PUBLISH is a protocol error of its own."""
 
-_BYTES: Final = {
-    *(PAYLOAD_FORMAT, REQUEST_PROBLEM_INFORMATION, REQUEST_RESPONSE_INFORMATION),
-    *(WILDCARDS_AVAILABLE, SUBSCRIPTION_IDS_AVAILABLE, SHARED_AVAILABLE),
+_YES_OR_NO: Final = (PAYLOAD_FORMAT, REQUEST_PROBLEM_INFORMATION, REQUEST_RESPONSE_INFORMATION)
+_NEVER_ZERO: Final = (RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE, SUBSCRIPTION_ID)
+_AVAILABLE: Final = (WILDCARDS_AVAILABLE, SUBSCRIPTION_IDS_AVAILABLE, SHARED_AVAILABLE)
+_U16: Final = (SERVER_KEEP_ALIVE, RECEIVE_MAXIMUM, TOPIC_ALIAS_MAXIMUM, TOPIC_ALIAS)
+_U32: Final = (MESSAGE_EXPIRY, SESSION_EXPIRY, WILL_DELAY, MAXIMUM_PACKET_SIZE)
+_TEXT: Final = (CONTENT_TYPE, RESPONSE_TOPIC, ASSIGNED_CLIENT_ID, REASON_STRING)
+_FORMS: Final[dict[int, tuple[Callable[[Reader], Value], Callable[..., bytes]]]] = {
+    **dict.fromkeys((*_YES_OR_NO, *_AVAILABLE), (Reader.u8, u8)),
+    **dict.fromkeys(_U16, (Reader.u16, u16)),
+    **dict.fromkeys(_U32, (Reader.u32, u32)),
+    **dict.fromkeys((*_TEXT, AUTHENTICATION_METHOD), (Reader.string, string)),
+    **dict.fromkeys((CORRELATION_DATA, AUTHENTICATION_DATA), (Reader.binary, binary)),
+    SUBSCRIPTION_ID: (Reader.varint, varint),
 }
-_U16: Final = {SERVER_KEEP_ALIVE, RECEIVE_MAXIMUM, TOPIC_ALIAS_MAXIMUM, TOPIC_ALIAS}
-_U32: Final = {MESSAGE_EXPIRY, SESSION_EXPIRY, WILL_DELAY, MAXIMUM_PACKET_SIZE}
-_STRINGS: Final = {
-    *(CONTENT_TYPE, RESPONSE_TOPIC, ASSIGNED_CLIENT_ID, AUTHENTICATION_METHOD, REASON_STRING),
-}
-_BINARY: Final = {CORRELATION_DATA, AUTHENTICATION_DATA}
-
-_READ: Final[dict[int, Callable[[Reader], Value]]] = {
-    **dict.fromkeys(_BYTES, Reader.u8),
-    **dict.fromkeys(_U16, Reader.u16),
-    **dict.fromkeys(_U32, Reader.u32),
-    **dict.fromkeys(_STRINGS, Reader.string),
-    **dict.fromkeys(_BINARY, Reader.binary),
-    SUBSCRIPTION_ID: Reader.varint,
-}
-_WRITE: Final[dict[int, Callable[..., bytes]]] = {
-    **dict.fromkeys(_BYTES, lambda value: bytes([value])),
-    **dict.fromkeys(_U16, u16),
-    **dict.fromkeys(_U32, u32),
-    **dict.fromkeys(_STRINGS, string),
-    **dict.fromkeys(_BINARY, binary),
-    SUBSCRIPTION_ID: varint,
-}
-
-_YES_OR_NO: Final = {PAYLOAD_FORMAT, REQUEST_PROBLEM_INFORMATION, REQUEST_RESPONSE_INFORMATION}
-_NEVER_ZERO: Final = {RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE, SUBSCRIPTION_ID}
+"""How each is read and written."""
 
 
 def read_properties(reader: Reader, packet: int) -> Properties:
@@ -223,7 +212,7 @@ def read_properties(reader: Reader, packet: int) -> Properties:
         elif id in found:
             raise BadPacket(Reason.PROTOCOL_ERROR, f"property 0x{id:02x} comes twice")
         else:
-            found[id] = _checked(id, _READ[id](part))
+            found[id] = _checked(id, _FORMS[id][0](part))
     return found
 
 
@@ -242,7 +231,7 @@ def write_properties(properties: Properties) -> bytes:
             for name, text in value:
                 out += bytes([id]) + string(name) + string(text)
         else:
-            out += bytes([id]) + _WRITE[id](value)
+            out += bytes([id]) + _FORMS[id][1](value)
     return varint(len(out)) + bytes(out)
 
 
