@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn
 
-from roskva.cli.outcome import EXIT_CODES, sentences
+from roskva.cli.outcome import EXIT_CODES, progress, sentences
 from roskva.feed.base import Locked
 from roskva.links.processes import running
 from roskva.server.backup import RestoredShard, back_up_running, back_up_stopped, read_manifest
@@ -32,15 +31,15 @@ def register(app: typer.Typer) -> None:
 
 def backup(data: DataArgument, target: BackupArgument) -> None:
     """Copy a data directory, consistently, to an empty or new one; also while a node serves it."""
-    with sentences(), progress_bar("backing up") as progress:
+    with sentences(), progress_bar("backing up") as report:
         directory, now_us = DataDirectory.open(data), time.time_ns() // 1000
         node = running(data)
         try:
-            made = back_up_stopped(directory, target, now_us, progress)
+            made = back_up_stopped(directory, target, now_us, report)
         except Locked:
             if node is None:
                 raise
-            made = back_up_running(directory, node.processes, target, now_us, progress)
+            made = back_up_running(directory, node.processes, target, now_us, report)
     size = sum(file.size for file in made.files)
     print(f"{made.shards} shards, {len(made.files)} files, {size:,} bytes in {target}")
 
@@ -64,12 +63,12 @@ def restore(
     """
     with sentences():
         made_at = time.gmtime(read_manifest(source).made_at / 1e6)
-        with progress_bar("restoring") as progress:
+        with progress_bar("restoring") as report:
             shards = restore_backup(
                 source,
                 data,
                 nothing_published_since=nothing_published_since,
-                progress=progress,
+                progress=report,
             )
     print(f"{data} is as it was at {time.strftime('%Y-%m-%d %H:%M:%S', made_at)} UTC")
     for shard in shards:
@@ -85,9 +84,6 @@ def sentence_about(shard: RestoredShard) -> str:
 
 @contextmanager
 def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    quiet = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+    with progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn()) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

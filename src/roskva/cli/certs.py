@@ -30,6 +30,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CA, _SERVER = "ca", "server"
 
 
+# The authority.
+
+
 class Issued(NamedTuple):
     """Both in PEM."""
 
@@ -139,6 +142,9 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
+
+
+# The command.
 
 
 def register(app: typer.Typer) -> None:

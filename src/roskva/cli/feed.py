@@ -9,10 +9,10 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn
 from rich.table import Table
 
-from roskva.cli.outcome import EXIT_CODES, FAILED, LATER, OK, complain, sentences
+from roskva.cli.outcome import EXIT_CODES, FAILED, LATER, OK, complain, progress, sentences
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.base import Batch, FeedReader, Foreign, Idle, Marker, Missing
@@ -203,11 +203,7 @@ def verify_feed(directory: Path) -> int:
 
 
 def with_progress(directory: Path) -> Iterator[Checked]:
-    console = Console(stderr=True)
-    columns = TextColumn("checking"), BarColumn(), DownloadColumn()
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with progress(TextColumn("checking"), BarColumn(), DownloadColumn()) as bar:
         total = sum(path.stat().st_size for path in directory.glob("*.log"))
         task = bar.add_task("checking", total=total)
         for checked in verify(RealDisk(), str(directory)):

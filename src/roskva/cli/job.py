@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from roskva.cli import job_report as report
-from roskva.cli.outcome import EXIT_CODES, FAILED, OK, sentences
+from roskva.cli.options import grouped
+from roskva.cli.outcome import EXIT_CODES, FAILED, OK, progress, sentences
 from roskva.errors import BadInput
 from roskva.pipeline.machine import require_pipeline, spark_settings
 from roskva.server.backup import MANIFEST
@@ -50,20 +50,24 @@ StateArgument = Annotated[
     Path,
     typer.Argument(metavar="DATA", help="A data directory, of a node that runs or not; a backup."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
-OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Write all rows here: FILE.parquet or FILE.csv."),
-]
-MasterOption = Annotated[
-    str, typer.Option("--master", help="Where Spark runs: local[N], spark://HOST:PORT, …")
-]
-ConfOption = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
-]
 _DATA: Final = Path("roskva-data")
-_LOCAL: Final = "local[*]"
+
+
+class JobOptions(NamedTuple):
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Write all rows here: FILE.parquet or FILE.csv."
+        ),
+    ] = None
+    master: Annotated[
+        str, typer.Option("--master", help="Where Spark runs: local[N], spark://HOST:PORT, …")
+    ] = "local[*]"
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+    ] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -73,23 +77,23 @@ def register(app: typer.Typer) -> None:
         "roskva job audit --repair\n\n"
         "roskva job audit /mnt/backups/monday --out behind.csv\n\n"
         f"{EXIT_CODES}"
-    )(audit)
+    )(grouped(audit))
     jobs.command(
         epilog="Examples: roskva job gc --days 90 --dry-run\n\n"
         "roskva job gc --days 90\n\n"
         f"{EXIT_CODES}"
-    )(gc)
+    )(grouped(gc))
     jobs.command(
         epilog="Examples: roskva job latency\n\n"
         "roskva job latency /var/lib/roskva --plots reports/\n\n"
         f"{EXIT_CODES}"
-    )(latency)
-    jobs.command(epilog=f"Example: roskva job replay --shard 2\n\n{EXIT_CODES}")(replay)
+    )(grouped(latency))
+    jobs.command(epilog=f"Example: roskva job replay --shard 2\n\n{EXIT_CODES}")(grouped(replay))
     jobs.command(
         epilog="Examples: roskva job plan --registrars 4 --matchers 2\n\n"
         "roskva job plan --clients 1000000 --each 5 --objects 100000 --rate 2000\n\n"
         f"{EXIT_CODES}"
-    )(plan)
+    )(grouped(plan))
     app.add_typer(jobs, name="job")
 
 
@@ -102,10 +106,7 @@ def audit(
     repair: Annotated[
         bool, typer.Option("--repair", help="Have the node check stale clients, and send again.")
     ] = False,
-    json: JsonOption = False,
-    out: OutOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
+    options: JobOptions = JobOptions(),
 ) -> None:
     """Compare every registration with what its object stands at: who has not heard, and why?
 
@@ -116,8 +117,8 @@ def audit(
         if repair and is_backup(data):
             raise BadInput(f"{data} is a backup: only a node that runs can send anything")
         check_state(data)
-        write = writer(out)
-        with session("audit", master, conf) as spark:
+        write = writer(options.out)
+        with session("audit", options) as spark:
             from roskva.pipeline import node
             from roskva.pipeline.jobs.audit import Look
             from roskva.pipeline.jobs.audit import audit as run
@@ -129,7 +130,7 @@ def audit(
             found = run(spark, look, grace_s=grace, repair=repair, out=write, per_object=kept)
         if not is_backup(data):
             keep(data, "audit", began, found)
-    if json:
+    if options.json:
         print_json(found)
     else:
         report.show_audit(found)
@@ -144,10 +145,7 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be forgotten.")
     ] = False,
-    json: JsonOption = False,
-    out: OutOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
+    options: JobOptions = JobOptions(),
 ) -> None:
     """Forget clients that have been away for long, and rows that belong to nobody.
 
@@ -157,8 +155,8 @@ def gc(
     began = time.time()
     with sentences():
         check_state(data)
-        write = writer(out)
-        with session("gc", master, conf) as spark, state_of(data) as state:
+        write = writer(options.out)
+        with session("gc", options) as spark, state_of(data) as state:
             from roskva.pipeline import node
             from roskva.pipeline.jobs.gc import gc as run
 
@@ -171,7 +169,7 @@ def gc(
                 out=write,
             )
         keep(data, "gc", began, found)
-    print_json(found) if json else report.show_gc(found)
+    print_json(found) if options.json else report.show_gc(found)
 
 
 def latency(
@@ -180,10 +178,7 @@ def latency(
         Path,
         typer.Option(exists=True, file_okay=False, help="The directory for the two pictures."),
     ] = Path("."),
-    json: JsonOption = False,
-    out: OutOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
+    options: JobOptions = JobOptions(),
 ) -> None:
     """Say how long notifications take from publish to ack, and where the time goes.
 
@@ -192,8 +187,8 @@ def latency(
     """
     began = time.time()
     with sentences():
-        write = writer(out)
-        with session("latency", master, conf) as spark:
+        write = writer(options.out)
+        with session("latency", options) as spark:
             from roskva.pipeline.history import traces
             from roskva.pipeline.jobs.latency import deliveries, stage_times
             from roskva.pipeline.jobs.latency import latency as run
@@ -205,16 +200,13 @@ def latency(
             found = run(noted)
             made = draw(found, plots)
         draw(found, keep(data, "latency", began, found))
-    print_json(found) if json else report.show_latency(found, made)
+    print_json(found) if options.json else report.show_latency(found, made)
 
 
 def replay(
     data: DataArgument = _DATA,
     shard: Annotated[int, typer.Option(min=0, help="Whose store was lost.")] = 0,
-    json: JsonOption = False,
-    out: OutOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
+    options: JobOptions = JobOptions(),
 ) -> None:
     """Rebuild a shard's object rows from its feed, after its store was lost.
 
@@ -223,13 +215,13 @@ def replay(
     """
     began = time.time()
     with sentences(), DataDirectory.open(data).own(shard) as owned:
-        write = writer(out)
-        with session("replay", master, conf) as spark:
+        write = writer(options.out)
+        with session("replay", options) as spark:
             from roskva.pipeline.jobs.replay import replay as run
 
             found = run(spark, owned.feed_path, owned.store_path, out=write)
         keep(data, "replay", began, found)
-    print_json(found) if json else report.show_replay(shard, found)
+    print_json(found) if options.json else report.show_replay(shard, found)
 
 
 def plan(
@@ -245,18 +237,15 @@ def plan(
     objects: Annotated[int, typer.Option(min=1, help="If made up.")] = 10_000,
     rate: Annotated[float, typer.Option(min=0.0, help="Updates per second, if made up.")] = 100.0,
     hours: Annotated[float, typer.Option(min=0.01, help="Of the feed, to count updates in.")] = 1.0,
-    json: JsonOption = False,
-    out: OutOption = None,
-    master: MasterOption = _LOCAL,
-    conf: ConfOption = None,
+    options: JobOptions = JobOptions(),
 ) -> None:
     """Say how load and memory would spread over processes, and what more clients would need."""
     began = time.time()
     with sentences():
         if data is not None:
             check_state(data)
-        write = writer(out)
-        with session("plan", master, conf) as spark:
+        write = writer(options.out)
+        with session("plan", options) as spark:
             from roskva.pipeline.jobs.plan import Layout, as_rows, rates_of, synthetic
             from roskva.pipeline.jobs.plan import plan as run
 
@@ -272,7 +261,7 @@ def plan(
                 write(as_rows(spark, found))
         if data is not None:
             keep(data, "plan", began, found)
-    print_json(found) if json else report.show_plan(found)
+    print_json(found) if options.json else report.show_plan(found)
 
 
 # What jobs have in common: a file for all rows, a Spark session with a bar, the state they look at.
@@ -301,24 +290,16 @@ def _write_table(table: Any, path: Path) -> None:
 
 
 @contextmanager
-def session(name: str, master: str, conf: list[str] | None) -> Iterator[Spark]:
+def session(name: str, options: JobOptions) -> Iterator[Spark]:
     """A Spark session with a bar on the terminal that says how far it is."""
-    settings = {**_SETTINGS, **spark_settings(conf)}
+    settings = {**_SETTINGS, **spark_settings(options.conf)}
     require_pipeline()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    terminal = Console(stderr=True)
-    bar = Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=terminal,
-        transient=True,
-        disable=not terminal.is_terminal,
-    )
-    with bar:
+    with progress(*columns, TimeElapsedColumn()) as bar:
         task = bar.add_task("starting Spark", total=None)
         from roskva.pipeline.session import Tasks, spark_errors, spark_session
 
-        spark = spark_session(f"roskva job {name}", master, settings)
+        spark = spark_session(f"roskva job {name}", options.master, settings)
         try:
             tasks = Tasks(spark)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import httpx
 import msgspec
@@ -149,6 +149,27 @@ class NodeApi:
         if isinstance(outcome, PublishFailure):
             raise error_of(outcome)
         return response.content
+
+
+class NodeOptions(NamedTuple):
+    """How a command reaches a node as a publisher or a client."""
+
+    url: UrlOption = DEFAULT_URL
+    ca: CaOption = None
+    cert: CertOption = None
+    cert_key: CertKeyOption = None
+    key: KeyOption = ""
+
+    @property
+    def tls(self) -> Tls | None:
+        return tls_of(self.ca, self.cert, self.cert_key)
+
+    @property
+    def secret(self) -> str:
+        return secret_of(self.key)
+
+    def api(self) -> NodeApi:
+        return NodeApi(self.url, self.tls, key=self.secret)
 
 
 def admin_api(url: str, tls: Tls | None, key: str) -> NodeApi:

@@ -1,12 +1,15 @@
-"""How commands end: exit codes for scripts, one sentence for people."""
+"""What all commands say: how far they are, one sentence if they fail, an exit code for scripts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from roskva.errors import BadInput, RoskvaError
+
+if TYPE_CHECKING:  # publishing in a loop should not wait for it
+    from rich.progress import Progress, ProgressColumn
 
 OK: Final = 0
 FAILED: Final = 1
@@ -43,6 +46,15 @@ def sentences() -> Iterator[None]:
 def complain(sentences: str) -> None:
     for sentence in sentences.splitlines():
         typer.echo(f"roskva: {sentence}", err=True)
+
+
+def progress(*columns: "ProgressColumn") -> "Progress":
+    """A bar on stderr, where somebody looks; gone when it is over."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def exit_code(error: RoskvaError | OSError) -> int:

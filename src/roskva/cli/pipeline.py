@@ -15,7 +15,7 @@ from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
 from roskva.config import Config, load
 from roskva.errors import BadConfig
 from roskva.logs import log_to_stderr
-from roskva.pipeline.machine import ends_at_once, require_pipeline, spark_settings
+from roskva.pipeline.machine import kill_at_once_on, require_pipeline, spark_settings
 
 if TYPE_CHECKING:
     from roskva.pipeline.ingest import Preview
@@ -111,7 +111,7 @@ def _settings(data: Path | None, config: Path | None, master: str | None) -> Con
 def _run(settings: Config, conf: list[str] | None, **parts: Any) -> None:
     from roskva.pipeline.work import Work, run
 
-    ends_at_once(signal.SIGTERM, signal.SIGINT)
+    kill_at_once_on(signal.SIGTERM, signal.SIGINT)
     with sentences():
         run(Work(config=settings, settings=spark_settings(conf), **parts))
 

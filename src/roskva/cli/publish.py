@@ -9,22 +9,11 @@ from typing import Annotated, BinaryIO, Final
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from roskva.cli.node import (
-    DEFAULT_URL,
-    CaOption,
-    CertKeyOption,
-    CertOption,
-    KeyOption,
-    NodeApi,
-    UrlOption,
-    error_of,
-    secret_of,
-    tls_of,
-)
-from roskva.cli.outcome import EXIT_CODES, FAILED, complain, sentences
+from roskva.cli.node import NodeApi, NodeOptions, error_of
+from roskva.cli.options import grouped
+from roskva.cli.outcome import EXIT_CODES, FAILED, complain, progress, sentences
 from roskva.errors import BadInput, Unavailable
 from roskva.model import MAX_VERSION, parse_key
 from roskva.publisher.requests import PublishFailure, PublishOutcome
@@ -62,8 +51,8 @@ def register(app: typer.Typer) -> None:
         "roskva publish home/temp --payload 21.5\n\n"
         'psql -Atc "select \'contacts/\' || id, version from people" -F " " | roskva publish -\n\n'
         f"{EXIT_CODES}"
-    )(publish)
-    app.command(epilog=f"Example: roskva reset contacts/alice\n\n{EXIT_CODES}")(reset)
+    )(grouped(publish))
+    app.command(epilog=f"Example: roskva reset contacts/alice\n\n{EXIT_CODES}")(grouped(reset))
 
 
 def publish(
@@ -102,36 +91,28 @@ def publish(
             show_default=False,
         ),
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    ca: CaOption = None,
-    cert: CertOption = None,
-    cert_key: CertKeyOption = None,
-    key: KeyOption = "",
+    node: NodeOptions = NodeOptions(),
     json: JsonOption = False,
 ) -> None:
     """Say that an object has a new version; done when the node has it safely on its disk."""
-    with sentences(), NodeApi(url, tls_of(ca, cert, cert_key), key=secret_of(key)) as node:
+    with sentences(), node.api() as api:
         if payload is not None and payload_file is not None:
             raise BadInput("--payload and --payload-file are two ways to say one thing: choose one")
         if target == STDIN:
             if any(given is not None for given in (version, payload, payload_file, source)):
                 raise BadInput("with - every line says its own version, payload and source")
-            if publish_lines(node, sys.stdin.buffer, json):
+            if publish_lines(api, sys.stdin.buffer, json):
                 raise typer.Exit(FAILED)
         else:
             found = parse_key(target)
             data = payload_file.read_bytes() if payload_file else None
             update = UpdateLine(found.app, found.name, version, source, data, payload)
-            publish_one(node, update, json)
+            publish_one(api, update, json)
 
 
 def reset(
     target: Annotated[str, typer.Argument(metavar="APP/NAME", show_default=False)],
-    url: UrlOption = DEFAULT_URL,
-    ca: CaOption = None,
-    cert: CertOption = None,
-    cert_key: CertKeyOption = None,
-    key: KeyOption = "",
+    node: NodeOptions = NodeOptions(),
     json: JsonOption = False,
 ) -> None:
     """Forget the version of an object: its clients are told to look again.
@@ -139,9 +120,9 @@ def reset(
     The way out after a version was published that is too high, or after your backend went back to
     an older state: from then on lower versions count again.
     """
-    with sentences(), NodeApi(url, tls_of(ca, cert, cert_key), key=secret_of(key)) as node:
+    with sentences(), node.api() as api:
         found = parse_key(target)
-        node.reset(found)
+        api.reset(found)
     print(msgspec.json.encode({"object": found.key}).decode() if json else f"{found} is reset")
 
 
@@ -271,14 +252,10 @@ def size_of(stdin: BinaryIO) -> int | None:
 
 
 def progress_bar() -> Progress:
-    console = Console(stderr=True)
-    return Progress(
+    return progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("{task.fields[accepted]} accepted"),
         TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
     )

@@ -52,6 +52,9 @@ PrivateKeyOption = Annotated[
 ]
 
 
+# Keys.
+
+
 class Algorithm(Enum):
     EDDSA = "EdDSA"
     ES256 = "ES256"
@@ -145,10 +148,15 @@ def mint_jwt(key: PrivateKey, claims: dict[str, Any]) -> str:
     return jwt.encode(claims, key, algorithm_of(key).value, headers={"kid": key_id(key)})
 
 
+# What a credential says, and whether a node with some settings would accept it.
+
+
 def explain_token(given: str, config: Config | None) -> tuple[list[str], bool]:
     """Lines for people, and whether nothing is wrong with it."""
     token = secret_of(given)
-    lines = _said_by(token) if looks_like_jwt(token) else ["It is no JWT; it may be a publish key."]
+    lines = (
+        _claims_of(token) if looks_like_jwt(token) else ["It is no JWT; it may be a publish key."]
+    )
     if config is None:
         lines.append("Whether it is accepted depends on the node: name its settings with --config.")
         return lines, True
@@ -158,7 +166,7 @@ def explain_token(given: str, config: Config | None) -> tuple[list[str], bool]:
     return [*lines, verdict], good
 
 
-def _said_by(token: str) -> list[str]:
+def _claims_of(token: str) -> list[str]:
     try:
         header = jwt.get_unverified_header(token)
         claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
@@ -202,6 +210,9 @@ def _rights(who: Principal, config: Config) -> str:
         f"It is accepted as {who.name} of {who.app}: may register for {register}{asked}, and "
         f"publish {publish}."
     )
+
+
+# The commands.
 
 
 def register(main: typer.Typer) -> None:

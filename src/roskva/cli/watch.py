@@ -18,17 +18,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from roskva.cli.node import (
-    DEFAULT_URL,
-    CaOption,
-    CertKeyOption,
-    CertOption,
-    KeyOption,
-    NodeApi,
-    UrlOption,
-    secret_of,
-    tls_of,
-)
+from roskva.cli.node import NodeApi, NodeOptions
+from roskva.cli.options import grouped
 from roskva.cli.outcome import EXIT_CODES, NodeRefused, complain, sentences
 from roskva.client.client import Client
 from roskva.core.effects import (
@@ -47,6 +38,9 @@ _SPARE_LINES: Final = 1000
 """The file is rewritten when it has so many lines more than objects, and again as many."""
 
 _TRY_AGAIN_S = 1.0
+
+
+# What is remembered.
 
 
 class WatchLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,13 +144,16 @@ def _plausible(line: WatchLine) -> bool:
     return is_key(line.object) and is_number and int(version) <= MAX_VERSION
 
 
+# The command.
+
+
 def register(app: typer.Typer) -> None:
     app.command(
         epilog="Examples: roskva watch contacts/alice contacts/bob\n\n"
         "roskva watch home/temp --json | jq -r .version\n\n"
         "roskva watch contacts/alice --count 1 --state alice.state && ./rebuild\n\n"
         f"{EXIT_CODES}"
-    )(watch)
+    )(grouped(watch))
 
 
 def watch(
@@ -178,11 +175,7 @@ def watch(
             show_default=False,
         ),
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    ca: CaOption = None,
-    cert: CertOption = None,
-    cert_key: CertKeyOption = None,
-    key: KeyOption = "",
+    node: NodeOptions = NodeOptions(),
 ) -> None:
     """Print the current version of each object, and every newer one as it is published.
 
@@ -191,11 +184,11 @@ def watch(
     """
     with sentences():
         objects = [parse_key(target) for target in targets]
-        tls = tls_of(ca, cert, cert_key)
-        with NodeApi(url, tls) as node:
-            node.check()
+        with NodeApi(node.url, node.tls) as api:
+            api.check()
         with WatchState(state) as remembered:
-            asyncio.run(Watch(url, tls, secret_of(key), remembered, json, count).run(objects))
+            watching = Watch(node.url, node.tls, node.secret, remembered, json, count)
+            asyncio.run(watching.run(objects))
 
 
 class Watch:

@@ -27,7 +27,7 @@ from typing import Final, Self
 
 import msgspec
 
-from roskva.client.events import Inbox, Listener, tell
+from roskva.client.events import Inbox, Listener, call_listener
 from roskva.client.identity import IdentityFile
 from roskva.client.link import Happening, WebSocketLink
 from roskva.core.client import ClientConfig, ClientPhase
@@ -199,7 +199,7 @@ class Client:
     async def run(self, listener: Listener) -> None:
         """Tell the listener each event, and ack it when its method has returned."""
         async for event in self:
-            await tell(listener, event)
+            await call_listener(listener, event)
             self.ack(event)
 
     def _ack_handed(self) -> None:

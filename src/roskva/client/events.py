@@ -21,6 +21,8 @@ from roskva.core.effects import (
 )
 from roskva.model import Key
 
+# What waits.
+
 
 class Inbox:
     def __init__(self) -> None:
@@ -71,6 +73,9 @@ def _slot(event: ClientEvent) -> Hashable:
             return type(event)
 
 
+# A method for each event.
+
+
 class Listener:
     """Override what matters to you, and hand it to `Client.run`.
 
@@ -97,7 +102,7 @@ class Listener:
         """Something to show or to log; the client goes on by itself."""
 
 
-async def tell(listener: Listener, event: ClientEvent) -> None:
+async def call_listener(listener: Listener, event: ClientEvent) -> None:
     match event:
         case Notify():
             await listener.notify(event)

@@ -27,6 +27,9 @@ _NAME_PATTERN: Final = re.compile(r"(?:(?!\*\*)[^{}+#\x00-\x1f]|\{principal\}|\*
 _ONLY_IN_APPS: Final = ("publish_keys", "audience", "revoked")
 
 
+# Secrets.
+
+
 def read_secret(setting: str, text: str) -> str:
     """What `env:NAME` or `file:PATH` leads to. What is wrong is said of `setting`, and never with
     what may be a secret in it."""
@@ -51,6 +54,9 @@ def read_secret(setting: str, text: str) -> str:
             "secret, such as `openssl rand -hex 32` makes"
         )
     return found
+
+
+# Exposure.
 
 
 def is_loopback(host: str) -> bool:
@@ -100,6 +106,9 @@ def exposed(config: Config) -> list[str]:
                 "[admin], or leave it on 127.0.0.1"
             )
     return found
+
+
+# Access.
 
 
 class KeySet(msgspec.Struct):

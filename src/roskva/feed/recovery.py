@@ -43,6 +43,9 @@ DISTANCE: Final = 1 << 48
 """More offsets than any feed can have used since a copy of it was made."""
 
 
+# Where the history ends.
+
+
 class Recovered(msgspec.Struct, frozen=True):
     last: int
     """The history ends here."""
@@ -90,6 +93,9 @@ def _write_again(disk: Disk, path: str, content: memoryview, start: int, stop: i
         file.sync()
     finally:
         file.close()
+
+
+# Skipping ahead.
 
 
 def skip_ahead(disk: Disk, directory: str) -> None:

@@ -33,6 +33,9 @@ ROWS_PER_FRAME = 4096
 _SYNC_EVERY_BYTES = 4 << 20  # and behind a sync
 
 
+# Retention.
+
+
 class Retention(msgspec.Struct, frozen=True):
     """None: no limit."""
 
@@ -67,6 +70,9 @@ def expired(
 
 def _above(value: int, limit: int | None) -> bool:
     return limit is not None and value > limit
+
+
+# Rewriting.
 
 
 def rewrite(

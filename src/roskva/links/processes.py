@@ -29,6 +29,9 @@ _FILE: Final = "node.json"
 T = TypeVar("T")
 
 
+# A parent and its children.
+
+
 def pack_assignment(value: object) -> bytes:
     """What a parent writes: plain values, and nothing of its own state."""
     pickled = pickle.dumps(value)
@@ -59,6 +62,9 @@ def _end_with_the_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+# Where a node listens.
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -96,6 +102,9 @@ def announce(data: Path, node: RunningNode) -> None:
 
 def withdraw(data: Path) -> None:
     (data / _FILE).unlink(missing_ok=True)
+
+
+# How a process beside a node is.
 
 
 def write_report(file: Path, report: msgspec.Struct) -> None:

@@ -83,6 +83,9 @@ _GAP_S: Final = 3.0
 """A matcher that has not moved for so long, with updates before it, has a gap."""
 
 
+# What it reads.
+
+
 class Ranges(InputPartition):
     """What one task reads, of several shards."""
 
@@ -173,7 +176,7 @@ class BridgeReader(DataSourceStreamReader):
         feeds = feeds_at(self._path)
         found = ranges_to_deliver(feeds, matchers_at(self._path), starts, ends)
         assert self._warm is not None
-        return shared_out(feeds, found) or [Ranges([]) for _ in range(self._warm)]
+        return divided(feeds, found) or [Ranges([]) for _ in range(self._warm)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return bridged(feeds_at(self._path), partition)
@@ -198,7 +201,7 @@ class GapReader(DataSourceReader):
         ends = feeds.ends()
         positions = matchers.positions(ends)
         ends = limited(feeds, positions, ends, self._max_rows)
-        return shared_out(feeds, ranges_to_deliver(feeds, matchers, positions, ends))
+        return divided(feeds, ranges_to_deliver(feeds, matchers, positions, ends))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return bridged(feeds_at(self._path), partition)
@@ -240,7 +243,7 @@ def ranges_to_deliver(
     return found
 
 
-def shared_out(feeds: Feeds, ranges: list[ShardRange]) -> list[InputPartition]:
+def divided(feeds: Feeds, ranges: list[ShardRange]) -> list[InputPartition]:
     """Each range for itself if there is much to read, else all together: what a task costs beside
     its work is most of what an update waits for."""
     updates = sum(_updates_in(feeds, wanted) for wanted in ranges)
@@ -299,6 +302,9 @@ def _split(offsets: dict[str, int]) -> tuple[dict[int, Marker], int]:
     return markers_of({k: v for k, v in offsets.items() if k != BEAT}), offsets.get(BEAT, 0)
 
 
+# Where it ends.
+
+
 def deliver(rows: pa.Table, matchers: MatcherLinks) -> dict[Range, Marker | None]:
     """Where each matcher then stands; None if it does not answer."""
     ranges = list(ranges_in(rows))
@@ -320,6 +326,9 @@ def _entries(rows: pa.Table) -> Iterator[Entry]:
         offsets = rows["offset"].slice(start, _SLICE).to_pylist()
         [batch] = updates.slice(start, _SLICE).combine_chunks().to_batches()
         yield from zip(offsets, updates_of(batch), strict=True)
+
+
+# The query.
 
 
 class Lag(msgspec.Struct, frozen=True):

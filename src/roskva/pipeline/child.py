@@ -9,14 +9,14 @@ import sys
 from roskva.errors import RoskvaError
 from roskva.links.processes import NOT_AGAIN, read_assignment, write_report
 from roskva.logs import log_to_stderr
-from roskva.pipeline.machine import ends_at_once, what_is_missing
+from roskva.pipeline.machine import kill_at_once_on, what_is_missing
 from roskva.wire.admin import PipelineNow
 
 
 def main() -> None:
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ends_at_once(signal.SIGTERM)
+    kill_at_once_on(signal.SIGTERM)
     config, report, scratch = read_assignment()
     log_to_stderr(config.node.log)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

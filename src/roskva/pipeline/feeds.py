@@ -116,6 +116,9 @@ def _number(name: str) -> int:
     return int(digits)
 
 
+# The options of our Spark sources and sinks, checked: what is wrong is a sentence.
+
+
 class Options:
     """As Spark gives them: text by name, in whatever case."""
 

@@ -41,6 +41,9 @@ TRACE_SCHEMA: Final = columns("object text, version long, stage text, at long")
 """`at` is wall-clock microseconds."""
 
 
+# `roskva-history`.
+
+
 def history(spark: SparkSession, feed: Path) -> DataFrame:
     spark.dataSource.register(HistorySource)
     return spark.read.format(FORMAT).load(str(feed))
@@ -119,6 +122,9 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 def _missing(last: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"offset": last}], schema=_arrow)
+
+
+# `roskva-trace`.
 
 
 def traces(spark: SparkSession, data: Path) -> DataFrame:

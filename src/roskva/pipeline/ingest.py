@@ -28,6 +28,9 @@ _SHOWN: Final = 20
 _PREVIEW_S: Final = 120
 
 
+# Rows of any source as updates.
+
+
 def rows_to_ingest(spark: SparkSession, ingest: IngestConfig) -> DataFrame:
     reader = spark.readStream.format(ingest.format)
     for name, value in (ingest.options or {}).items():
@@ -69,6 +72,9 @@ def _binary(rows: DataFrame, expression: str | None) -> Column:
     if isinstance(rows.select(found).schema[0].dataType, BinaryType):
         return found
     return found.cast("string").cast("binary")
+
+
+# The query.
 
 
 class Preview(msgspec.Struct, frozen=True):

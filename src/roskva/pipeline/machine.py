@@ -29,6 +29,9 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
+# PySpark and Java.
+
+
 class PipelineMissing(BadConfig):
     """Something has to be installed first; the sentence says what, and how."""
 
@@ -103,7 +106,10 @@ def spark_settings(conf: Sequence[str] | None) -> dict[str, str]:
     return settings
 
 
-def ends_at_once(*signals: signal.Signals) -> None:
+# Processes: our own, a JVM, and its Python workers.
+
+
+def kill_at_once_on(*signals: signal.Signals) -> None:
     """Spark would take seconds to be polite. Our queries lose nothing by being killed, and a node
     that stops should not wait for them."""
 

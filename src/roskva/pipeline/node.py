@@ -53,6 +53,9 @@ Seen = tuple[bytes, int]
 """A client, and the session in its row when it was looked at."""
 
 
+# Its matchers.
+
+
 class Range(msgspec.Struct, frozen=True):
     """`first … last` of a shard's feed."""
 
@@ -282,6 +285,9 @@ def _offers(offered: Range, entries: Iterable[Entry], requests: Iterator[int]) -
         size += len(entry[1].payload or b"")
     if part:
         yield Offer(next(requests), offered.shard, offered.lineage, first, offered.last, part)
+
+
+# What jobs ask.
 
 
 def online(data: Path) -> list[bytes]:

@@ -64,11 +64,11 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     *,
     inherited: Sequence[int] = (),
-    said: Path | None = None,
+    log_file: Path | None = None,
     scratch: Path | None = None,
 ) -> SparkSession:
     """`inherited`: open files that the JVM keeps open too, for the locks on them to outlive us.
-    `said`: the file for what the JVM and the workers print, in place of our standard error.
+    `log_file`: the file for what the JVM and the workers print, in place of our standard error.
     `scratch`: for files that are gone with the session; whoever kills it has to remove them."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -86,7 +86,7 @@ def spark_session(
     }.items():
         conf.set(key, value)
     if SparkContext._active_spark_context is None:
-        _launch(conf, inherited, said)
+        _launch(conf, inherited, log_file)
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
@@ -100,15 +100,18 @@ def _with_retries(master: str) -> str:
     return re.sub(r"^local\[([^,\]]+)\]$", rf"local[\1,{_FAILURES}]", master)
 
 
-def _launch(conf: SparkConf, inherited: Sequence[int], said: Path | None) -> None:
+def _launch(conf: SparkConf, inherited: Sequence[int], log_file: Path | None) -> None:
     how: dict[str, Any] = {"pass_fds": tuple(inherited)} if inherited else {}
-    if said is None:
+    if log_file is None:
         gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
     else:
-        with said.open("ab") as output:
+        with log_file.open("ab") as output:
             how |= {"stdout": output, "stderr": output}
             gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
+
+
+# What it has to say.
 
 
 class PipelineFailed(RoskvaError):

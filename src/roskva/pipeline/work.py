@@ -166,7 +166,7 @@ class _IngestRunning(_Running):
 
 
 def run(work: Work) -> NoReturn:
-    """Until this process is killed; see `machine.ends_at_once`."""
+    """Until this process is killed; see `machine.kill_at_once_on`."""
     report, usage = PipelineNow(state="starting", pid=os.getpid(), started_at=time.time()), Usage()
     _say(work, report, usage)
     with session(work) as (spark, checkpoints):
@@ -196,7 +196,7 @@ def session(work: Work) -> Iterator[tuple[SparkSession, Mapping[str, Checkpoint]
             pipeline.master,
             {"spark.driver.memory": pipeline.driver_memory, **work.settings},
             inherited=[checkpoint.lock for checkpoint in checkpoints.values()],
-            said=work.directory / "spark.log",
+            log_file=work.directory / "spark.log",
             scratch=work.scratch,
         )
         stack.callback(spark.stop)

@@ -38,7 +38,7 @@ def main() -> None:
 async def run(job: ProbeJob) -> None:
     """Until the process is ended."""
     config = job.config
-    watch = Objectives(config.probe, config.slo, os.getpid())
+    objectives = Objectives(config.probe, config.slo, os.getpid())
     await _ready(_target(job, False))
     pipeline = False
     while True:
@@ -46,7 +46,7 @@ async def run(job: ProbeJob) -> None:
         trouble = what_is_wrong(read_report(job.pipeline, PipelineNow), time.time())
         pipeline = pipeline or not trouble  # from when it has run, it is expected to
         outcomes = await probe(_target(job, pipeline, trouble), config.slo)
-        write_report(job.report, watch.took(outcomes))
+        write_report(job.report, objectives.add_round(outcomes))
         await asyncio.sleep(config.probe.every_seconds - (time.monotonic() - began))
 
 

@@ -59,10 +59,10 @@ def sentence(outcomes: Sequence[Measurement], slo: SloConfig) -> str:
     hurt = [outcome for outcome in outcomes if missed(outcome, slo)]
     if not hurt:
         return f"All {len(outcomes)} paths are well."
-    return " ".join(said(outcome, slo) for outcome in hurt)
+    return " ".join(why_missed(outcome, slo) for outcome in hurt)
 
 
-def said(outcome: Measurement, slo: SloConfig) -> str:
+def why_missed(outcome: Measurement, slo: SloConfig) -> str:
     """Why an objective was missed, in a sentence."""
     path = PATHS[outcome.sli]
     if outcome.seconds is None:
@@ -78,7 +78,7 @@ class Objectives:
         now = time.monotonic()
         self._kept = {sli: _Kept(Budget(slo.of(sli).share, now)) for sli in SLIS}
 
-    def took(self, outcomes: Sequence[Measurement]) -> ProbeNow:
+    def add_round(self, outcomes: Sequence[Measurement]) -> ProbeNow:
         """As it stands after one more round."""
         now = time.monotonic()
         self._rounds += 1
@@ -112,7 +112,7 @@ class Objectives:
             share=share,
             kept=None if last is None else not wrong,
             took_ms=took,
-            text=said(last, self._slo) if last is not None and wrong else "",
+            text=why_missed(last, self._slo) if last is not None and wrong else "",
             budget_left=round(kept.budget.left(now), 4),
             burn_1h=round(kept.budget.burn(HOUR_S, now), 3),
             burn_24h=round(kept.budget.burn(DAY_S, now), 3),

@@ -37,6 +37,9 @@ _SILENT_S: Final = 3.0
 """It says every second how it is."""
 
 
+# As much of an MQTT 3.1.1 client as it takes to be told of one object.
+
+
 class MqttAddress(msgspec.Struct, frozen=True):
     host: str
     port: int
@@ -109,6 +112,9 @@ class MqttListener:
             shift += 7
             if byte < 0x80:
                 return first >> 4, first & 15, await self._reader.readexactly(length)
+
+
+# The paths.
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -108,7 +108,7 @@ class _Round:
         except TimeoutError:
             return Measurement("register", None, self._late(progress, within_s))
         except _TROUBLE as error:
-            return Measurement("register", None, _said(error))
+            return Measurement("register", None, _text_of(error))
 
     async def _listen(
         self, sli: str, listener: Listener, publication: "_Publication"
@@ -130,7 +130,7 @@ class _Round:
         except TimeoutError:
             error = self._late(progress, within_s)
         except _TROUBLE as trouble:
-            error = _said(trouble)
+            error = _text_of(trouble)
         if ready:
             await publication.over.wait()
             if publication.failures:
@@ -156,7 +156,7 @@ class _Round:
     async def _publish(
         self, publication: "_Publication", app: str, names: list[str]
     ) -> "_Publication":
-        await publication.everybody(max(map(self._patience, publication.slis)) + 1)
+        await publication.wait_for_listeners(max(map(self._patience, publication.slis)) + 1)
         published = publication.begin()
         await asyncio.gather(*(self._publish_one(publication, app, name) for name in names))
         publication.end()
@@ -181,7 +181,7 @@ class _Round:
         except TimeoutError:
             publication.failures[name] = f"no answer within {within_s:g} s"
         except _TROUBLE as error:
-            publication.failures[name] = _said(error)
+            publication.failures[name] = _text_of(error)
 
 
 class _Publication:
@@ -199,12 +199,12 @@ class _Publication:
         self.seconds = 0.0
 
     def arrived(self) -> None:
-        """Somebody listens, or has given up."""
+        """Called by each who listens, once it is ready or has given up."""
         self._absent -= 1
         if self._absent <= 0:
             self._all_here.set()
 
-    async def everybody(self, within_s: float) -> None:
+    async def wait_for_listeners(self, within_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._all_here.wait()
@@ -219,5 +219,5 @@ class _Publication:
         self.over.set()
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return str(error) or type(error).__name__

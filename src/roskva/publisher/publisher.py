@@ -5,7 +5,7 @@
 
 Whatever waits when a request leaves goes with it, so tasks that publish at the same time share
 requests. What fails for now is sent again, with backoff, until it is acknowledged or its caller
-gives up. `requests.py` has what it says and is answered.
+gives up. `requests.py` has what a request says and what its answer means.
 
 **Order.** One request is under way at a time, and what failed for now keeps its place. Two updates
 of one object may share a request, because a lower version that is accepted later does no harm. Not
@@ -55,6 +55,9 @@ _BACKOFF_CAP: Final = 5.0
 _MAX_RETRY_AFTER: Final = 60.0
 _CLOSED: Final = "the publisher was closed"
 _HEADERS: Final = {"content-type": "application/json"}
+
+
+# What is not acknowledged yet.
 
 
 class Waiting:
@@ -114,6 +117,9 @@ class Buffer:
             taken.add(item.name)
             batch.append(item)
         return batch
+
+
+# The publisher.
 
 
 class Publisher:

@@ -70,7 +70,7 @@ def test_a_path_that_fails_is_worse_than_one_that_was_slow_once() -> None:
         Measurement("publish", 0.01),
         Measurement("notify-mqtt", None, "nobody is there"),
     ]
-    objectives = Objectives(ProbeConfig(), SloConfig(), 1).took(outcomes).objectives
+    objectives = Objectives(ProbeConfig(), SloConfig(), 1).add_round(outcomes).objectives
     found = troubles([STATE, REGISTRAR], [SHARD], WELL, PipelineNow("running"), objectives)
     assert [(one.level, one.text) for one in found] == [
         ("bad", "Notify-mqtt fails (feed → matcher → registrar → MQTT): nobody is there."),

@@ -117,7 +117,7 @@ class DemoNode:
         parent = self._process.pid
         tasks = Path(f"/proc/{parent}/task")
         found = {int(pid) for task in tasks.iterdir() for pid in _words(task / "children")}
-        return {pid for pid in found if "roskva.server.process" in _said(pid)}
+        return {pid for pid in found if "roskva.server.process" in _command_line(pid)}
 
     async def _started(self) -> RunningNode:
         async with asyncio.timeout(PATIENCE_S):
@@ -153,7 +153,7 @@ def _words(file: Path) -> list[str]:
         return []
 
 
-def _said(pid: int) -> str:
+def _command_line(pid: int) -> str:
     """The command line of a process, if there is one."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()

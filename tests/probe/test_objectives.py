@@ -69,8 +69,8 @@ def test_what_is_longer_ago_than_a_day_is_forgotten_and_takes_no_room() -> None:
 
 def test_what_was_not_measured_is_neither_kept_nor_missed() -> None:
     watch = Objectives(ProbeConfig(), SLO, 1)
-    watch.took([Measurement("publish", 0.01), Measurement("notify-mqtt", 0.02)])
-    found = watch.took([Measurement("publish", None, "the disk is full")])
+    watch.add_round([Measurement("publish", 0.01), Measurement("notify-mqtt", 0.02)])
+    found = watch.add_round([Measurement("publish", None, "the disk is full")])
     publish, mqtt = found.objectives
     assert (publish.kept, publish.measured, publish.missed) == (False, 2, 1)
     assert publish.text == "publish fails (publisher → feed): the disk is full."
