@@ -78,7 +78,7 @@ from roskva.wire.messages import ClientMessage, Failure, Hello, ServerDigest
 COUNTERS: Final = (
     *("broadcasts", "notified", "acks", "stale_acks", "forged_acks", "suppressed", "lagged"),
     *("syncs", "turned_away", "rejected_tokens", "fenced", "stale_messages", "expired"),
-    *("revoked", "refreshed_tokens", "over_session_limit"),
+    *("revoked", "refreshed_tokens", "over_session_limit", "links_opened"),
 )
 
 
@@ -246,6 +246,7 @@ class Registrar:
 
     def _link_up(self, shard: int) -> None:
         link = self.interests.links[shard]
+        self.counters["links_opened"] += 1
         self.outbox.emit(self.interests.open(shard))
         self.outbox.emit(*self.interests.messages())
         self.saving.link_up(link)
