@@ -114,6 +114,7 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
         _gauge("shard_unflushed_offsets", "Applied and not on disk in the store.", "shard"),
         _gauge("objects", "Objects in memory: those that somebody online cares about.", "shard"),
         _gauge("links", "Registrars linked to a shard.", "shard"),
+        _counter("links_opened", "By registrars, to shards: what is not acked is then resent."),
     ),
     "Disk": (
         _times("feed_append", "To append a group of updates and make it durable."),

@@ -78,6 +78,7 @@ COUNTERS: Final = (
     *("broadcasts", "notified", "resent", "suppressed", "lagged"),
     *("acks", "stale_acks", "forged_acks", "syncs", "turned_away", "rejected_tokens", "fenced"),
     *("stale_messages", "expired", "revoked", "refreshed_tokens", "over_session_limit"),
+    "links_opened",
 )
 
 
@@ -246,6 +247,7 @@ class Registrar:
 
     def _link_up(self, shard: int) -> None:
         link = self.interests.links[shard]
+        self.counters["links_opened"] += 1
         self.outbox.emit(self.interests.open(shard))
         self.outbox.emit(*self.interests.take_changes())
         self.row_writes.link_up(link)

@@ -35,6 +35,7 @@ _OF_REGISTRAR: Final = {
     "expired": "sessions_expired",
     "revoked": "sessions_revoked",
     "stale_messages": "messages_stale",
+    "links_opened": "links_opened",
 }
 
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
 
+import httpx
 from tests.serving.nodes import PATIENCE_S, Node
 
 
@@ -41,6 +42,10 @@ class Driver(ABC):
         self.application = application
         self.keys: list[str] = []
         self.inbox: asyncio.Queue[Told] = asyncio.Queue()
+        self.told_before: dict[tuple[str, int | None, Any], dict[int, int]] = {}
+        """What it was told in this session, and how often links had been opened by then."""
+        self.twice: list[str] = []
+        """Told again for no reason that the node admits to."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """By the server, with its reason."""
 
@@ -55,12 +60,16 @@ class Driver(ABC):
         trace: TracebackType | None,
     ) -> None:
         await self.disconnect()
+        if error is None:
+            assert not self.twice, self.twice
 
     async def connect(self) -> None:
         """Until the server has greeted it; for the second time as the one who was there before."""
         self.ended = asyncio.get_running_loop().create_future()
         self.inbox = asyncio.Queue()
+        self.told_before = {}
         async with asyncio.timeout(PATIENCE_S):
+            self._opened = await asyncio.to_thread(self.node.links_opened)
             await self._connect()
 
     @abstractmethod
@@ -73,6 +82,7 @@ class Driver(ABC):
     async def register(self, *keys: str, version: int | None = None) -> None:
         """Until it is confirmed."""
         self.keys += [key for key in keys if key not in self.keys]
+        self.told_before = {k: v for k, v in self.told_before.items() if k[0] not in keys}
         async with asyncio.timeout(PATIENCE_S):
             await self._register(list(keys), version)
 
@@ -81,7 +91,33 @@ class Driver(ABC):
 
     async def told(self) -> Told:
         async with asyncio.timeout(PATIENCE_S):
-            return await self.inbox.get()
+            told = await self.inbox.get()
+        assert not self.twice, self.twice
+        return told
+
+    def take(self, told: Told) -> None:
+        """Into the inbox, but for a version that is told again because a link was opened.
+
+        A registrar that reopens a link to a shard tells once more what is not acked, or whose ack
+        crosses it. Any other version that is told twice in a session, acked or not, is a fault.
+        *Unknown* is told again for every newer version that overtakes its ack.
+        """
+        same = (told.object, told.version, self.epoch_of(told))
+        before = self.told_before.get(same)
+        if before is None or told.version is None:
+            self.told_before[same] = self._opened
+            self.inbox.put_nowait(told)
+            return
+        try:
+            now = self.told_before[same] = self.node.links_opened()
+        except httpx.TransportError:
+            return  # it has gone in the meantime: nobody can say
+        if all(opened <= before.get(registrar, 0) for registrar, opened in now.items()):
+            self.twice.append(f"{told} once more, and no link was opened since")
+
+    def epoch_of(self, told: Told) -> Any:
+        """What else tells two notifications of the same version apart, where the channel has it."""
+        return None
 
     @abstractmethod
     async def ack(self, told: Told) -> None: ...

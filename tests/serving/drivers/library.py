@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 
 from tests.serving.drivers.base import Driver, Told
 from tests.serving.nodes import Node
@@ -44,9 +45,16 @@ class LibraryDriver(Driver):
             await client.__aexit__(None, None, None)
             await self._reading
 
-    async def __aexit__(self, *error: object) -> None:
-        await self.disconnect()
-        shutil.rmtree(self.directory)
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, trace)
+        finally:
+            shutil.rmtree(self.directory)
 
     async def _register(self, keys: list[str], version: int | None) -> None:
         assert self.client is not None
@@ -65,6 +73,10 @@ class LibraryDriver(Driver):
         assert self.client is not None
         self.client.ack(told.receipt)
 
+    def epoch_of(self, told: Told) -> int:
+        event: roskva.Notify | roskva.NotifyUnknown = told.receipt
+        return event.epoch
+
     def twin(self) -> "LibraryDriver":
         twin = type(self)(self.node, self.application)
         twin.keys = list(self.keys)
@@ -75,9 +87,9 @@ class LibraryDriver(Driver):
         async for event in client:
             match event:
                 case roskva.Notify(object=key, version=version, payload=payload):
-                    self.inbox.put_nowait(Told(key, version, payload, event))
+                    self.take(Told(key, version, payload, event))
                 case roskva.NotifyUnknown(object=key):
-                    self.inbox.put_nowait(Told(key, None, None, event))
+                    self.take(Told(key, None, None, event))
                 case roskva.RegistrationStatus(object=key):
                     self.statuses.add(key)
                 case roskva.Trouble(code=code):

@@ -29,9 +29,6 @@ class WebSocketDriver(Driver):
         self.number = 0
         self.statuses: dict[str, int] = {}
         """The number of the message that each object's last status answers."""
-        self.known: set[tuple[str, int | None, int]] = set()
-        """In this session: what is told again crossed its ack on the way, or the node has compared
-        anew what is not acked, after a stall."""
         self.heard: list[Message] = []
         """Everything the server said on this connection, as it came."""
         self.socket: ClientConnection | None = None
@@ -50,7 +47,7 @@ class WebSocketDriver(Driver):
     # The conversation.
 
     async def _connect(self) -> None:
-        self.heard, self.known, self.number, self.session = [], set(), 0, None
+        self.heard, self.number, self.session = [], 0, None
         self._heard = asyncio.Event()
         self.socket = await connect(
             f"ws://127.0.0.1:{self.node.port}/v1/ws",
@@ -78,7 +75,6 @@ class WebSocketDriver(Driver):
             await self._reading
 
     async def _register(self, keys: list[str], version: int | None) -> None:
-        self.known = {known for known in self.known if known[0] not in keys}
         await self.say(operations=[[key, True, version] for key in keys])
         number = self.number
         while any(self.statuses.get(key, 0) < number for key in keys):
@@ -86,6 +82,9 @@ class WebSocketDriver(Driver):
 
     async def ack(self, told: Told) -> None:
         await self.say(acks=[[told.object, told.version, told.receipt]])
+
+    def epoch_of(self, told: Told) -> int:
+        return int(told.receipt)
 
     async def say(self, **parts: Any) -> None:
         assert self.socket is not None
@@ -118,10 +117,7 @@ class WebSocketDriver(Driver):
             self.session = int(message["session"])
         for object, version, epoch, payload, *_ in message.get("notifications", []):
             content = None if payload is None else self.binary(payload)
-            told = Told(object, None if version is None else int(version), content, int(epoch))
-            if (told.object, told.version, told.receipt) not in self.known:
-                self.known.add((told.object, told.version, told.receipt))
-                self.inbox.put_nowait(told)
+            self.take(Told(object, None if version is None else int(version), content, int(epoch)))
         for object, _, number, *_ in message.get("statuses", []):
             self.statuses[object] = int(number)
 
