@@ -13,8 +13,8 @@ from roskva.cli.job_session import check_state, feed_of, is_backup, print_json, 
 from roskva.cli.outcome import EXIT_CODES, FAILED, OK, sentences
 from roskva.errors import BadInput
 from roskva.pipeline.output import writer
+from roskva.server.admin.pipeline import keep, keep_objects
 from roskva.server.directory import DataDirectory
-from roskva.server.inside.pipeline import keep, keep_objects
 
 DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="A data directory, of a node that runs or not.")

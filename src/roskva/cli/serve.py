@@ -19,13 +19,13 @@ from roskva.links.parent import told
 from roskva.links.running import Process, Running, announce, withdraw
 from roskva.logs import log_to_stderr
 from roskva.probe.errand import Errand
+from roskva.server.admin.pipeline import PIPELINE_REPORT, PROBE_REPORT, why_no_prober
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
 from roskva.server.listening import Ports, listen_all, wanted_ports
 from roskva.server.node import Node, Role
 from roskva.server.process import run
 from roskva.server.reload import Reloads
-from roskva.server.status import PIPELINE_REPORT, PROBE_REPORT, why_no_prober
 from roskva.server.supervisor import Child, Supervisor, keep, processes, run_directory
 
 _EXAMPLES: Final = """Examples:

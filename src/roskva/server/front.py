@@ -61,10 +61,10 @@ from roskva.model import (
     shard_of,
 )
 from roskva.server.access.base import Authority, Later, Verdict
+from roskva.server.admin.sessions import Notes
 from roskva.server.admission import Admission
 from roskva.server.fanout import Fanout
 from roskva.server.guarding import Guard
-from roskva.server.inside.notes import Notes
 from roskva.server.ports import Port
 from roskva.server.pressure import Pressure
 from roskva.server.rates import PublishRates

@@ -24,15 +24,15 @@ from roskva.handover import Handover
 from roskva.links.framing import Framed
 from roskva.links.running import Process
 from roskva.server.access.access import Access
+from roskva.server.admin.answers import ProcessAnswers
+from roskva.server.admin.queries import AdminQueries
 from roskva.server.directory import DataDirectory
 from roskva.server.doors import Doors
 from roskva.server.front import NodeFront
-from roskva.server.inside.answering import Answers
-from roskva.server.inside.gathering import Inside
 from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
-from roskva.server.measuring import measure_lag
 from roskva.server.ports import LocalPort, Port, SocketPort
+from roskva.server.pressure import measure_lag
 from roskva.server.reload import Reloads
 from roskva.server.shard import Shard
 from roskva.server.tracing import TracedFront, TracedShard, keep_trace, open_trace
@@ -96,7 +96,7 @@ class Node:
         self._shards: dict[int, Shard] = {}
         self._front: NodeFront | None = None
         self._trace: Trace | None = None
-        self.answers = Answers(role.name, data.meta.shards, self._shards)
+        self.answers = ProcessAnswers(role.name, data.meta.shards, self._shards)
 
     async def run(self, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -191,10 +191,11 @@ class Node:
         tasks = [self._tasks.create_task(port.run()) for port in front.ports]
         tasks.append(self._tasks.create_task(self._access.run()))
         self.answers.serve(front)
-        inside = Inside(
-            self.role, lambda: self._config, self._data.path, self.answers, listeners.ports
+        admin = AdminQueries(
+            *(self.role.name, self.role.processes, lambda: self._config, self._data.path),
+            *(self.answers, listeners.ports),
         )
-        self._doors = Doors(front, inside, self._config, self.reloads)
+        self._doors = Doors(front, admin, self._config, self.reloads)
         self.answers.mqtt = self._doors.mqtt_counters
         await self._doors.open(self._tasks, listeners)
         tasks.append(self._tasks.create_task(self._doors.ping()))
