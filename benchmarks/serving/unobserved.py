@@ -7,7 +7,7 @@ import asyncio
 
 from roskva.cli.main import main
 from roskva.metrics import Times
-from roskva.server.inside.rates import Rates
+from roskva.server.admin.answers import Rates
 
 
 async def _never(self: Rates) -> None:

@@ -2,7 +2,7 @@
 
 A process counts in plain integers, and in `Times` where a distribution matters; nothing is written
 down per delivery. Only when somebody asks, every process makes `Sample`s of what it has counted,
-and the one that was asked puts them together: see `server/inside/exposition.py`. docs/metrics.md is
+and the one that was asked puts them together: see `server/admin/exposition.py`. docs/metrics.md is
 made of this table.
 """
 

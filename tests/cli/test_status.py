@@ -30,7 +30,7 @@ A_NODE: dict[str, Any] = {
         {"name": "registrar-1", "counters": {"published": 4}, "from": "a later version"},
     ],
     "shards": [
-        {"shard": 1, "epoch": 77, "applied": 90, "feed_end": 100, "objects": 12345, "links": 2},
+        {"shard": 1, "epoch": "77", "applied": 90, "feed_end": 100, "objects": 12345, "links": 2},
         {"shard": 0, "epoch": "1099511627776", "applied": 5, "feed_end": 5, "process": "state-0"},
     ],
 }

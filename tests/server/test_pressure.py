@@ -6,12 +6,13 @@ import time
 import pytest
 
 from roskva.config import LimitsConfig
-from roskva.server.measuring import LOOK_S, measure_lag
 from roskva.server.pressure import (
     BAD_IN_A_ROW,
     GOOD_IN_A_ROW,
+    LOOK_S,
     Memory,
     Pressure,
+    measure_lag,
     measured_memory,
 )
 

@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from roskva.channels.peers import AdminDoor
 from roskva.model import Key, ObjectId
-from roskva.wire.admin import ClientNow, Now, ObjectNow, PipelineDetail
+from roskva.wire.admin import ClientNow, NodeStatus, Now, ObjectNow, PipelineDetail
 
 _INDEX: Final = "index.html"
 _KINDS: Final = {
@@ -39,7 +39,7 @@ _HEADERS: Final = {
 class AdminView(Protocol):
     """The node, as the admin API sees it."""
 
-    async def status(self) -> dict[str, Any]: ...
+    async def status(self) -> NodeStatus: ...
 
     async def metrics(self) -> bytes:
         """In the text format of Prometheus."""
@@ -65,7 +65,7 @@ def admin_handlers(
         door.check(request.headers.get("authorization"))
 
     @get("/v1/status", summary="Processes, shards, sessions and counters")
-    async def status(request: Request[Any, Any, Any]) -> dict[str, Any]:
+    async def status(request: Request[Any, Any, Any]) -> NodeStatus:
         check(request)
         return await inside.status()
 

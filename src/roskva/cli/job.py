@@ -23,10 +23,10 @@ from roskva.cli.options import grouped
 from roskva.cli.outcome import EXIT_CODES, FAILED, OK, progress, sentences
 from roskva.errors import BadInput
 from roskva.pipeline.machine import require_pipeline, spark_settings
+from roskva.server.admin.pipeline import keep, keep_objects
 from roskva.server.backup import MANIFEST
 from roskva.server.checkpoints import checkpoints
 from roskva.server.directory import DataDirectory
-from roskva.server.inside.pipeline import keep, keep_objects
 
 if TYPE_CHECKING:
     from roskva.pipeline.state import State

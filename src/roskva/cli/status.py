@@ -21,44 +21,10 @@ from roskva.cli.node import (
     tls_of,
 )
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
-from roskva.wire.admin import PipelineNow, ProbeNow
+from roskva.wire.admin import NodeStatus, PipelineNow, ProbeNow, ProcessNow, ShardNow
 
 CHANNELS = ("websocket", "mqtt", "http")
 _MIB = 1 << 20
-
-
-class Process(msgspec.Struct, frozen=True):
-    """Whatever a node of another version leaves out is shown as nothing."""
-
-    name: str = ""
-    role: str = ""
-    pid: int = 0
-    rss_bytes: int = 0
-    cpu_seconds: float = 0.0
-    counters: dict[str, float] = {}
-    sessions: dict[str, int] = {}
-    error: str = ""
-    """Why it did not answer."""
-
-
-class Shard(msgspec.Struct, frozen=True):
-    shard: int
-    epoch: int | str = ""
-    applied: int = 0
-    feed_end: int = 0
-    objects: int = 0
-    links: int = 0
-    process: str = ""
-
-
-class Status(msgspec.Struct, frozen=True):
-    version: str = ""
-    started_at: float = 0.0
-    """Wall-clock seconds."""
-    processes: list[Process] = []
-    shards: list[Shard] = []
-    pipeline: PipelineNow | None = None
-    probe: ProbeNow | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -84,7 +50,7 @@ def status(
     """
     with sentences(), admin_api(url, tls_of(ca, cert, cert_key), key) as node:
         answer = node.get("/v1/status", msgspec.Raw)
-        found = node.decoded(answer, Status)
+        found = node.decoded(answer, NodeStatus)
     if json:
         print(bytes(answer).decode())
     else:
@@ -92,7 +58,7 @@ def status(
     raise typer.Exit(FAILED if any(process.error for process in found.processes) else 0)
 
 
-def show(found: Status, console: Console) -> None:
+def show(found: NodeStatus, console: Console) -> None:
     up = f", up {duration(time.time() - found.started_at)}" if found.started_at else ""
     console.print(f"roskva {found.version}{up}\n", style="bold")
     console.print(processes(found.processes), "")
@@ -105,7 +71,7 @@ def show(found: Status, console: Console) -> None:
         console.print("", counted)
 
 
-def processes(found: list[Process]) -> Table:
+def processes(found: list[ProcessNow]) -> Table:
     table = _table("process", "role", "pid", "memory", "CPU", *CHANNELS, left=2)
     for process in found:
         if process.error:
@@ -122,14 +88,14 @@ def processes(found: list[Process]) -> Table:
     return table
 
 
-def shards(found: list[Shard]) -> Table:
+def shards(found: list[ShardNow]) -> Table:
     table = _table("shard", "process", "epoch", "applied", "feed end", "lag", "objects", "links")
     for shard in sorted(found, key=lambda shard: shard.shard):
         lag = max(0, shard.feed_end - shard.applied)
         table.add_row(
             str(shard.shard),
             shard.process,
-            str(shard.epoch),
+            shard.epoch,
             f"{shard.applied:,}",
             f"{shard.feed_end:,}",
             Text(f"{lag:,}", style="yellow" if lag else ""),
@@ -188,7 +154,7 @@ def _figure(value: float | None, unit: str = "") -> str:
     return "" if value is None else f"{value:,}{unit}"
 
 
-def counters(found: list[Process]) -> Table | None:
+def counters(found: list[ProcessNow]) -> Table | None:
     """Over all processes; those that stand at nothing are left out."""
     total: Counter[str] = Counter()
     for process in found:

@@ -25,16 +25,16 @@ from roskva.host.observer import Observer
 from roskva.links.framing import Framed
 from roskva.links.processes import Process
 from roskva.server.access.access import Access
+from roskva.server.admin.answers import ProcessAnswers
+from roskva.server.admin.queries import AdminQueries
+from roskva.server.admin.sessions import Notes
 from roskva.server.directory import DataDirectory
 from roskva.server.doors import Doors
 from roskva.server.executor import ShardExecutor
-from roskva.server.inside.answering import Answers
-from roskva.server.inside.gathering import Inside
-from roskva.server.inside.notes import Notes
 from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
-from roskva.server.measuring import measure_lag
 from roskva.server.observers import Counters, Observers, Tracer, open_trace, write_trace
+from roskva.server.pressure import measure_lag
 from roskva.server.registrar import RegistrarServer
 from roskva.server.reload import Reloads
 from roskva.server.shard import ShardServer
@@ -91,7 +91,7 @@ class Node:
         self._trace: Trace | None = None
         counters, notes = Counters(), Notes(role.name)
         self._observers: list[Observer] = [counters, notes]
-        self.answers = Answers(role.name, data.meta.shards, self._shards, counters, notes)
+        self.answers = ProcessAnswers(role.name, data.meta.shards, self._shards, counters, notes)
 
     async def run(self, stop: asyncio.Event, started: Callable[[], None] = lambda: None) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -181,10 +181,11 @@ class Node:
         tasks = [self._tasks.create_task(link.run()) for link in links]
         tasks.append(self._tasks.create_task(self._access.run()))
         self.answers.serve(registrar)
-        inside = Inside(
-            self.role, lambda: self._config, self._data.path, self.answers, listeners.ports
+        admin = AdminQueries(
+            *(self.role.name, self.role.processes, lambda: self._config, self._data.path),
+            *(self.answers, listeners.ports),
         )
-        self._doors = Doors(registrar, inside, self._config, self.reloads)
+        self._doors = Doors(registrar, admin, self._config, self.reloads)
         self.answers.mqtt = self._doors.mqtt_counters
         await self._doors.open(self._tasks, listeners)
         tasks.append(self._tasks.create_task(self._doors.ping()))

@@ -6,6 +6,7 @@ be an accident (a process that was stopped, a collection): it has to be so sever
 and then better for longer, before anything changes.
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from roskva.config import LimitsConfig
 
 _log = logging.getLogger(__name__)
 
+LOOK_S: Final = 0.1
 BAD_IN_A_ROW: Final = 5
 GOOD_IN_A_ROW: Final = 20
 _BETTER: Final = 0.5
@@ -103,3 +105,12 @@ def container_limit() -> int | None:
     except OSError:
         return None
     return int(int(text) * _NEARLY) if text.isdigit() else None
+
+
+async def measure_lag(tell: Callable[[float], None]) -> None:
+    """Until cancelled: by how many seconds the loop is late."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LOOK_S
+        await asyncio.sleep(LOOK_S)
+        tell(max(0.0, loop.time() - due))

@@ -1,15 +1,19 @@
 """What the admin API answers: the same to the console, to `roskva explain` and to scripts.
 
 Versions and epochs are decimal strings, as everywhere in JSON; times are wall-clock seconds. Every
-answer has a `sentence` that says in words what the figures mean (`server/inside/explaining.py`).
+answer has a `sentence` that says in words what the figures mean (`server/admin/sentences.py`).
+
+The same structs are what one process of a node answers to another that asks it: filled in as far as
+it knows, and put together in `server/admin/`.
 """
 
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class NodeTrouble(msgspec.Struct, frozen=True):
     """What is wrong, in words."""
 
     level: Literal["bad", "warn"]
@@ -91,16 +95,20 @@ class ProcessNow(msgspec.Struct, frozen=True):
     cpu_seconds: float = 0.0
     sessions: dict[str, int] = {}
     """By channel."""
+    shedding: bool = False
+    longest_lag_ms: int = 0
+    counters: dict[str, int] = {}
+    """Since it started."""
     per_second: dict[str, float] = {}
-    """Counters, over the last seconds."""
-    error: str = ""
-    """Why it did not answer."""
+    """The same, over the last seconds."""
+    error: str | UnsetType = UNSET
+    """Why it did not answer, if it did not."""
 
 
 class ShardNow(msgspec.Struct, frozen=True):
     shard: int
-    process: str
-    answers: bool
+    process: str = ""
+    answers: bool = True
     epoch: str = ""
     applied: int = 0
     feed_end: int = 0
@@ -109,6 +117,8 @@ class ShardNow(msgspec.Struct, frozen=True):
     objects: int = 0
     links: int = 0
     """From registrars that are up."""
+    durable: int = 0
+    """Applied, and on disk in the store."""
 
 
 class BatchTimes(msgspec.Struct, frozen=True):
@@ -162,6 +172,28 @@ class PipelineNow(msgspec.Struct):
     parts: list[PartNow] = []
 
 
+Passed = tuple[str, int, str, int]
+"""An object, its version, the stage that it passed, and when in wall-clock microseconds."""
+
+
+class ProcessReport(msgspec.Struct, frozen=True):
+    """What one process adds to `Now`."""
+
+    process: ProcessNow
+    shards: list[ShardNow] = []
+    freshness: Freshness = Freshness()
+    passed: list[Passed] = []
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    version: str = ""
+    started_at: float = 0.0
+    processes: list[ProcessNow] = []
+    shards: list[ShardNow] = []
+    pipeline: PipelineNow | None = None
+    probe: ProbeNow | None = None
+
+
 class Now(msgspec.Struct, frozen=True):
     version: str
     at: float
@@ -169,7 +201,7 @@ class Now(msgspec.Struct, frozen=True):
     development: bool
     """On loopback and without keys: whoever sees this may publish as well."""
     sentence: str
-    troubles: list[Trouble]
+    troubles: list[NodeTrouble]
     processes: list[ProcessNow]
     shards: list[ShardNow]
     sessions: dict[str, int]
@@ -202,33 +234,35 @@ class ObjectAudit(msgspec.Struct, frozen=True):
     states: dict[str, int]
 
 
-class ObjectNow(msgspec.Struct, frozen=True):
-    app: str
-    name: str
-    sentence: str
-    shard: int
-    process: str
-    answers: bool
+class ObjectNow(msgspec.Struct, frozen=True, kw_only=True):
+    app: str = ""
+    name: str = ""
+    sentence: str = ""
+    shard: int = 0
+    process: str = ""
+    answers: bool = False
     """Whether the process of its shard does. If not, nothing is known of the object itself."""
-    version: str | None
+    caught_up: bool = True
+    """The shard with its feed; before that it says nothing."""
+    version: str | None = None
     """Null: nobody knows, clients are told to look."""
-    epoch: str
-    lower_bound: str | None
+    epoch: str = ""
+    lower_bound: str | None = None
     """From before a loss: the version is this or a later one."""
-    reset: bool
-    published_at: float | None
-    source: str | None
-    payload_bytes: int | None
-    sessions: int
-    fresh: int
-    pending: int
-    slow: int
-    slowest: list[SlowSession]
-    audit: ObjectAudit | None
-    silent: list[str]
+    reset: bool = False
+    published_at: float | None = None
+    source: str | None = None
+    payload_bytes: int | None = None
+    sessions: int = 0
+    fresh: int = 0
+    pending: int = 0
+    slow: int = 0
+    slowest: list[SlowSession] = []
+    audit: ObjectAudit | None = None
+    silent: list[str] = []
     """Processes that did not answer; who is connected to them is not counted."""
-    development: bool
-    assigned: bool
+    development: bool = False
+    assigned: bool = False
     """Versions of this app are assigned by the node."""
 
 
@@ -250,25 +284,41 @@ class NoteNow(msgspec.Struct, frozen=True):
     process: str
 
 
-class ClientNow(msgspec.Struct, frozen=True):
+class ClientNow(msgspec.Struct, frozen=True, kw_only=True):
     client: str
-    sentence: str
-    presence: Literal["online", "offline", "nobody", "hidden"]
+    sentence: str = ""
+    presence: Literal["online", "offline", "nobody", "hidden"] = "nobody"
     """`nobody`: no client has this id. `hidden`: who would know does not answer."""
-    application: str
-    principal: str
-    channel: str
-    process: str
-    session: str
-    silent_seconds: float | None
-    created_at: float | None
-    seen_at: float | None
-    counts: dict[str, int]
+    application: str = ""
+    principal: str = ""
+    channel: str = ""
+    process: str = ""
+    session: str = ""
+    opening: bool = False
+    """Connected, and waiting for its row."""
+    slow: bool = False
+    """It does not read what it is sent."""
+    unsaved: int = 0
+    """Registrations on their way to its row."""
+    silent_seconds: float | None = None
+    created_at: float | None = None
+    seen_at: float | None = None
+    counts: dict[str, int] = {}
     """Registrations, by state."""
-    registrations: list[RegistrationNow]
+    registrations: list[RegistrationNow] = []
     """Those that are behind come first; at most a few hundred."""
-    notes: list[NoteNow]
-    silent: list[str]
+    notes: list[NoteNow] = []
+    silent: list[str] = []
+
+
+class ClientsSeen(msgspec.Struct, frozen=True):
+    """What one process that serves clients knows of an id, which may be that of several."""
+
+    online: list[ClientNow] = []
+    notes: list[NoteNow] = []
+    """The latest first."""
+    noted: str = ""
+    """Whom the latest of these is about."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

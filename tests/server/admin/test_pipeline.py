@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from roskva.server.inside.pipeline import audited, detail, keep, keep_objects, plot
+from roskva.server.admin.pipeline import audited, detail, keep, keep_objects, plot
 from roskva.wire.admin import BatchTimes, PartNow, PipelineNow
 
 OFF = PipelineNow("off", "Java is missing")

@@ -1,4 +1,4 @@
-from roskva.server.inside.stages import stage_times
+from roskva.server.admin.queries import stage_times
 
 
 def test_a_stage_takes_the_time_since_the_one_before_it() -> None:

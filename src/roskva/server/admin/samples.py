@@ -1,8 +1,6 @@
 """What the processes of a node have counted, as samples: see `roskva.metrics`."""
 
-import asyncio
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from roskva.feed.trace import Trace
@@ -10,10 +8,8 @@ from roskva.metrics import TRAFFIC, Sample, Times, of_times
 from roskva.server.observers import Counters
 from roskva.server.registrar import RegistrarServer, traffic_of
 from roskva.server.shard import ShardServer
-from roskva.server.status import resident_bytes
-from roskva.wire.admin import PipelineNow, ProbeNow
+from roskva.wire.admin import PipelineNow, ProbeNow, ProcessNow, ShardNow
 
-LOOK_S: Final = 0.1
 _OF_MATCHER: Final = {
     "applied": "updates_applied",
     "old": "updates_old",
@@ -39,30 +35,23 @@ _OF_REGISTRAR: Final = {
 }
 
 
-async def measure_lag(tell: Callable[[float], None]) -> None:
-    """Until cancelled: by how many seconds the loop is late."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + LOOK_S
-        await asyncio.sleep(LOOK_S)
-        tell(max(0.0, loop.time() - due))
-
-
 def of_process(
+    process: ProcessNow,
     front: RegistrarServer | None,
-    shards: Sequence[ShardServer],
+    shards: Sequence[tuple[ShardServer, ShardNow]],
     counters: Counters,
     mqtt: Mapping[str, int],
     lag: Times,
     trace: Trace | None,
 ) -> Iterator[Sample]:
-    role = "+".join(["state"] * bool(shards) + ["registrar"] * (front is not None))
-    yield Sample("roskva_process_up", 1, {"role": role})
-    yield Sample("roskva_process_resident_bytes", resident_bytes())
-    yield Sample("roskva_process_cpu_seconds_total", time.process_time())
+    yield Sample("roskva_process_up", 1, {"role": process.role})
+    yield Sample("roskva_process_resident_bytes", process.rss_bytes)
+    yield Sample("roskva_process_cpu_seconds_total", process.cpu_seconds)
     yield of_times("roskva_loop_lag_seconds", [lag])
+    for _, now in shards:
+        yield from _of_shard(now)
     if shards:
-        yield from _of_shards(shards, counters)
+        yield from _of_shards([shard for shard, _ in shards], counters)
     if front is not None:
         yield from _of_front(front, counters)
     for what, count in mqtt.items():
@@ -72,15 +61,15 @@ def of_process(
             yield of_times("roskva_stage_seconds", [times], stage=stage)
 
 
-def _of_shards(shards: Sequence[ShardServer], counters: Counters) -> Iterator[Sample]:
-    for shard in shards:
-        matcher, number = shard.matcher, {"shard": str(shard.number)}
-        yield Sample("roskva_shard_lag_offsets", max(0, shard.feed_end - matcher.applied), number)
-        behind = max(0, matcher.applied - matcher.durable)
-        yield Sample("roskva_shard_unflushed_offsets", behind, number)
-        yield Sample("roskva_objects", len(matcher.objects), number)
-        yield Sample("roskva_links", len(matcher.links), number)
+def _of_shard(now: ShardNow) -> Iterator[Sample]:
+    number = {"shard": str(now.shard)}
+    yield Sample("roskva_shard_lag_offsets", max(0, now.feed_end - now.applied), number)
+    yield Sample("roskva_shard_unflushed_offsets", max(0, now.applied - now.durable), number)
+    yield Sample("roskva_objects", now.objects, number)
+    yield Sample("roskva_links", now.links, number)
 
+
+def _of_shards(shards: Sequence[ShardServer], counters: Counters) -> Iterator[Sample]:
     def matched(counter: str) -> int:
         return sum(shard.matcher.counters[counter] for shard in shards)
 

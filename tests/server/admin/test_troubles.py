@@ -1,7 +1,7 @@
 from roskva.config import ProbeConfig, SloConfig
 from roskva.probe.objectives import Objectives
 from roskva.probe.round import Measurement
-from roskva.server.inside.troubles import sentence, troubles
+from roskva.server.admin.sentences import explain_node, find_troubles
 from roskva.wire.admin import Freshness, PartNow, PipelineNow, ProcessNow, ShardNow
 
 STATE = ProcessNow("state-0", "state")
@@ -15,16 +15,16 @@ def said(*processes: ProcessNow, shards: list[ShardNow], **parts: object) -> lis
     assert isinstance(pipeline, PipelineNow)
     freshness = parts.get("freshness", WELL)
     assert isinstance(freshness, Freshness)
-    return [one.text for one in troubles(processes, shards, freshness, pipeline)]
+    return [one.text for one in find_troubles(processes, shards, freshness, pipeline)]
 
 
 def test_nothing_is_wrong_with_a_node_that_works() -> None:
     assert said(STATE, REGISTRAR, shards=[SHARD]) == []
-    assert sentence([], 2, WELL) == (
+    assert explain_node([], 2, WELL) == (
         "Everything works. All 10 registrations in 2 sessions are fresh."
     )
-    assert sentence([], 0, Freshness()) == "Everything works. Nobody is connected."
-    assert "1 are told and not acked yet" in sentence([], 1, Freshness(10, 9, 1))
+    assert explain_node([], 0, Freshness()) == "Everything works. Nobody is connected."
+    assert "1 are told and not acked yet" in explain_node([], 1, Freshness(10, 9, 1))
 
 
 def test_a_process_that_does_not_answer_is_named_with_what_it_means() -> None:
@@ -71,7 +71,7 @@ def test_a_path_that_fails_is_worse_than_one_that_was_slow_once() -> None:
         Measurement("notify-mqtt", None, "nobody is there"),
     ]
     objectives = Objectives(ProbeConfig(), SloConfig(), 1).add_round(outcomes).objectives
-    found = troubles([STATE, REGISTRAR], [SHARD], WELL, PipelineNow("running"), objectives)
+    found = find_troubles([STATE, REGISTRAR], [SHARD], WELL, PipelineNow("running"), objectives)
     assert [(one.level, one.text) for one in found] == [
         ("bad", "Notify-mqtt fails (feed → matcher → registrar → MQTT): nobody is there."),
         (

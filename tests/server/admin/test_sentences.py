@@ -1,43 +1,44 @@
 """Sentences, over every kind of situation; `tests/serving/test_explain.py` stages them for real."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from roskva.server.inside.explaining import (
-    ClientSituation,
-    ObjectSituation,
-    explain_client,
-    explain_object,
-    span,
-)
-from roskva.server.inside.facts import NoteFacts, ObjectFacts
-from roskva.wire.admin import ObjectAudit
+from roskva.server.admin.sentences import explain_client, explain_object, span
+from roskva.wire.admin import ClientNow, NoteNow, ObjectAudit, ObjectNow
 
 NOW = 1_000_000.0
 
 
-def client(**at: Any) -> str:
-    usual: dict[str, Any] = {
-        "now": NOW,
-        "owner": "state-0",
-        "owner_answers": True,
-        "connected": False,
-        "known": True,
-    }
-    return explain_client(ClientSituation(**{**usual, **at}))
+def client(
+    presence: str = "offline",
+    owner_answers: bool = True,
+    blind_owners: Sequence[str] = (),
+    **at: Any,
+) -> str:
+    found = ClientNow(client="00", presence=presence, **at)  # type: ignore[arg-type]
+    return explain_client(
+        found, NOW, owner="state-0", owner_answers=owner_answers, blind_owners=blind_owners
+    )
 
 
 def online(**at: Any) -> str:
-    return client(connected=True, channel=at.pop("channel", "websocket"), **at)
+    return client("online", channel=at.pop("channel", "websocket"), **at)
 
 
-def object_(stands: ObjectFacts | None, **at: Any) -> str:
-    return explain_object(ObjectSituation(now=NOW, owner="state-0", shard=0, stands=stands, **at))
+def object_(stands: ObjectNow | None, **at: Any) -> str:
+    found = ObjectNow() if stands is None else stands
+    return explain_object(replace(found, process="state-0", **at), NOW)
 
 
-def note(code: str, key: str = "", ago: float = 5.0) -> NoteFacts:
-    return NoteFacts("00", NOW - ago, code, "registrar-0", key)
+def stands(**at: Any) -> ObjectNow:
+    return ObjectNow(answers=True, **at)
+
+
+def note(code: str, key: str = "", ago: float = 5.0) -> NoteNow:
+    return NoteNow(NOW - ago, code, key, "registrar-0")
 
 
 @pytest.mark.parametrize(
@@ -65,15 +66,15 @@ def test_days_begin_when_hours_are_many() -> None:
     ],
 )
 def test_who_is_away(counts: dict[str, int], words: str) -> None:
-    said = client(away_s=3 * 3600, counts=counts)
+    said = client(seen_at=NOW - 3 * 3600, counts=counts)
     assert said.startswith("Offline for 3 h; ")
     assert said.endswith(words)
 
 
 def test_who_is_not_known() -> None:
-    assert client(known=False).startswith("No client has this id")
-    assert "registrar-1 does not answer" in client(known=False, silent=["registrar-1"])
-    assert "until state-0 is back" in client(known=False, owner_answers=False)
+    assert client("nobody").startswith("No client has this id")
+    assert "registrar-1 does not answer" in client("nobody", silent=["registrar-1"])
+    assert "until state-0 is back" in client("hidden", owner_answers=False)
 
 
 def test_who_is_online() -> None:
@@ -106,16 +107,16 @@ def test_what_was_told_lately() -> None:
 
 
 def test_objects() -> None:
-    known = ObjectFacts(7, 1, published_at_us=int((NOW - 30) * 1e6))
+    known = stands(version="7", published_at=NOW - 30)
     assert object_(known) == (
         "Stands at version 7 for 30 s. Nobody who is online is registered for it."
     )
-    some = object_(known, sessions=3, counts={"fresh": 1, "slow": 1, "pending": 1})
+    some = object_(known, sessions=3, fresh=1, pending=2, slow=1)
     assert some.endswith("1 of 3 sessions are fresh, 2 pending, 1 of them slow readers.")
-    assert "lost something after version 7" in object_(ObjectFacts(-1, 1, 7))
-    assert "It was reset" in object_(ObjectFacts(-1, 1, reset=True))
-    assert "Nothing was published" in object_(ObjectFacts(-1, 1))
-    assert "catching up" in object_(ObjectFacts(7, 1, caught_up=False))
+    assert "lost something after version 7" in object_(stands(lower_bound="7"))
+    assert "It was reset" in object_(stands(reset=True))
+    assert "Nothing was published" in object_(stands())
+    assert "catching up" in object_(stands(version="7", caught_up=False))
     assert "2 sessions will be compared then" in object_(None, sessions=2)
     audited = object_(
         known, audit=ObjectAudit(NOW - 7200, {"pending": 4, "fresh": 5}), silent=["registrar-1"]

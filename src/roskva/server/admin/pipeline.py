@@ -1,5 +1,7 @@
-"""The pipeline, its dead letters, and what the jobs found when they last ran: all from files.
+"""The pipeline and the prober, dead letters, and what the jobs found when they last ran: all from
+files.
 
+RUN/pipeline.json, RUN/probe.json    beside the sockets of the processes: see `links/processes.py`
 DATA/pipeline/ingest-NAME/dead-letters/*.jsonl
 DATA/jobs/NAME/result.json, and the job's pictures beside it
 DATA/jobs/audit/objects.jsonl     per object, in the order of their names
@@ -15,8 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
+from roskva.config import Config, PipelineConfig
+from roskva.links.processes import read_report
 from roskva.model import Key
-from roskva.server.inside.explaining import span
+from roskva.server.admin.sentences import span
 from roskva.wire.admin import (
     DeadLetter,
     JobNow,
@@ -24,8 +28,11 @@ from roskva.wire.admin import (
     PartBatch,
     PipelineDetail,
     PipelineNow,
+    ProbeNow,
 )
 
+PIPELINE_REPORT: Final = "pipeline.json"
+PROBE_REPORT: Final = "probe.json"
 JOBS: Final = "jobs"
 RESULT: Final = "result.json"
 OBJECTS: Final = "objects.jsonl"
@@ -45,6 +52,35 @@ class Kept(msgspec.Struct, frozen=True):
 class KeptObject(msgspec.Struct, frozen=True, array_like=True):
     object: Key
     states: dict[str, int]
+
+
+def pipeline_now(config: PipelineConfig, run_dir: Path) -> PipelineNow:
+    """What the pipeline last said of itself."""
+    if not config.enabled:
+        return PipelineNow("off", "it is not enabled")
+    report = read_report(run_dir / PIPELINE_REPORT, PipelineNow)
+    return PipelineNow("starting") if report is None or _gone(report.pid) else report
+
+
+def why_no_prober(config: Config) -> str:
+    """Nothing, if there is one."""
+    if not config.probe.enabled:
+        return "it is not enabled"
+    if config.tls.require_client_certificate:
+        return "client certificates are required, and it has none"
+    return ""
+
+
+def probe_now(config: Config, run_dir: Path) -> ProbeNow:
+    """What the prober found last."""
+    if why := why_no_prober(config):
+        return ProbeNow(why=why)
+    report = read_report(run_dir / PROBE_REPORT, ProbeNow)
+    return ProbeNow(state="starting") if report is None or _gone(report.pid) else report
+
+
+def _gone(pid: int) -> bool:
+    return bool(pid) and not Path(f"/proc/{pid}").exists()
 
 
 def detail(data: Path, now: PipelineNow) -> PipelineDetail:

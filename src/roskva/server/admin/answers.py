@@ -1,0 +1,293 @@
+"""What a process answers when another one of its node asks: what it knows of itself, its shards and
+its clients."""
+
+import asyncio
+import logging
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from roskva.core.effects import ObjectRow
+from roskva.core.objects import ObjectEntry
+from roskva.errors import BadInput, RoskvaError
+from roskva.feed.trace import Trace
+from roskva.metrics import Sample, Times
+from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_of
+from roskva.server.admin import sessions
+from roskva.server.admin.samples import of_process
+from roskva.server.admin.sessions import Census, Notes, as_text
+from roskva.server.observers import Counters
+from roskva.server.registrar import RegistrarServer
+from roskva.server.shard import ShardServer
+from roskva.store import rows as layout
+from roskva.store.rows import StoredClient
+from roskva.wire.admin import (
+    ClientsSeen,
+    Freshness,
+    NodeStatus,
+    ObjectNow,
+    ProcessNow,
+    ProcessReport,
+    ShardNow,
+)
+from roskva.wire.links import Ask, CurrentVersion, Versions
+
+_log = logging.getLogger(__name__)
+_CLIENT: Final = re.compile(r"[0-9a-fA-F]{32}")
+_RATE_EVERY_S: Final = 1.0
+_RATE_OVER: Final = 6
+"""Samples, and thus one second less."""
+
+
+class RowSeen(msgspec.Struct, frozen=True):
+    """None: it never registered for anything, or was forgotten."""
+
+    row: StoredClient | None
+
+
+class ProcessAnswers:
+    def __init__(
+        self,
+        process: str,
+        shard_count: int,
+        shards: Mapping[int, ShardServer],
+        counters: Counters,
+        notes: Notes,
+    ) -> None:
+        """`shards`: those that this process owns."""
+        self._process = process
+        self._shard_count = shard_count
+        self._shards = shards
+        self._counts = counters
+        self._notes = notes
+        self._front: RegistrarServer | None = None
+        self._census: Census | None = None
+        self.trace: Trace | None = None
+        self.lag = Times()
+        self.mqtt: Mapping[str, int] = {}
+        """What went wrong with MQTT connections here."""
+        self.rates = Rates(self._counted)
+
+    def serve(self, front: RegistrarServer) -> None:
+        """This process has clients, too."""
+        self._front = front
+        self._census = Census(front.core)
+
+    async def answer(self, question: Ask) -> Any:
+        """A struct or a dictionary; one with an `error` where it cannot be answered."""
+        try:
+            return await self._answer(question)
+        except RoskvaError as error:
+            return {"error": str(error)}
+        except Exception:
+            # Whoever only looks must not be able to end a process that serves.
+            _log.exception("this question could not be answered: %s", question.what)
+            return {"error": "it could not be answered: see the log"}
+
+    async def _answer(self, question: Ask) -> Any:
+        front = self._front
+        match question:
+            case Ask(what="status"):
+                return NodeStatus(processes=[self._now()], shards=self._shards_now())
+            case Ask(what="metrics"):
+                return {"samples": self._samples()}
+            case Ask(what="online"):
+                clients = front.online() if front is not None else []
+                return {"clients": [client.hex() for client in clients]}
+            case Ask(what="recheck"):
+                if front is None:
+                    return {"sessions": 0}
+                front.recheck()
+                return {"sessions": len(front.core.conns)}
+            case Ask(what="checkpoint", shard=number, name=name):
+                await self._owned(number).checkpoint(name)
+                return {}
+            case Ask(what="now"):
+                freshness = Freshness() if self._census is None else await self._census.take()
+                passed = [] if self.trace is None else self.trace.recent()
+                return ProcessReport(self._now(), self._shards_now(), freshness, passed)
+            case Ask(what="object", name=key):
+                return await self._object(key)
+            case Ask(what="client", name=wanted):
+                return await self._clients(wanted)
+            case Ask(what="row", shard=number, name=client):
+                return RowSeen(await row_of(self._owned(number), bytes.fromhex(client)))
+            case Ask(what="stands", shard=number, objects=keys):
+                return await _current_versions(self._owned(number), keys)
+
+    def _samples(self) -> list[Sample]:
+        shards = [(shard, shard_now(shard, self._process)) for shard in self._shards.values()]
+        measured = self._counts, self.mqtt, self.lag, self.trace
+        return list(of_process(self._now(), self._front, shards, *measured))
+
+    def _owned(self, number: int) -> ShardServer:
+        shard = self._shards.get(number)
+        if shard is None:
+            raise BadInput("this process does not own that shard")
+        return shard
+
+    def _counters(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        if self._front is not None:
+            found = {**self._front.core.counters, **self._front.counters}
+        for shard in self._shards.values():
+            for counted in (shard.matcher.counters, shard.rows.counters):
+                for counter, value in counted.items():
+                    found[counter] = found.get(counter, 0) + value
+        return found
+
+    def _counted(self) -> dict[str, int]:
+        return {**self._counters(), "appended": self._counts.published["users"]}
+
+    def _now(self) -> ProcessNow:
+        front = self._front
+        return ProcessNow(
+            name=self._process,
+            role="+".join(["state"] * bool(self._shards) + ["registrar"] * (front is not None)),
+            pid=os.getpid(),
+            rss_bytes=resident_bytes(),
+            cpu_seconds=round(time.process_time(), 3),
+            sessions=front.sessions()["users"] if front is not None else {},
+            shedding=front is not None and front.pressure.shedding,
+            longest_lag_ms=round(1000 * front.pressure.longest_lag_s) if front is not None else 0,
+            counters=self._counters(),
+            per_second=self.rates.per_second(),
+        )
+
+    def _shards_now(self) -> list[ShardNow]:
+        return [shard_now(shard, self._process) for shard in self._shards.values()]
+
+    async def _object(self, key: Key) -> ObjectNow:
+        shard = self._shards.get(shard_of(key, self._shard_count))
+        found = ObjectNow() if shard is None else await object_of(shard, key)
+        if self._front is None:
+            return found
+        return await sessions.with_sessions(self._front.core, self._process, key, found)
+
+    async def _clients(self, wanted: str) -> ClientsSeen:
+        if self._front is None:
+            return ClientsSeen()
+        online = await sessions.of_client(self._front.core, self._process, wanted)
+        return ClientsSeen(online, *self._notes.about(wanted))
+
+
+# What a shard has, whether anybody is online or not.
+
+
+def shard_now(shard: ShardServer, process: str) -> ShardNow:
+    matcher = shard.matcher
+    return ShardNow(
+        shard.number,
+        process,
+        True,
+        str(matcher.epoch),
+        matcher.applied,
+        shard.feed_end,
+        matcher.caught_up,
+        len(matcher.objects),
+        len(matcher.links),
+        matcher.durable,
+    )
+
+
+async def _entries(shard: ShardServer, keys: Sequence[Key]) -> dict[Key, ObjectEntry]:
+    """As a registrar would be told that asks now."""
+    rows = await shard.store.run(
+        lambda store: layout.object_rows(keys, store.read_cells(layout.object_cells(keys)))
+    )
+    return {key: _entry(shard, key, row) for key, row in rows.items()}
+
+
+def _entry(shard: ShardServer, key: Key, row: ObjectRow) -> ObjectEntry:
+    entry = ObjectEntry()
+    if row.version != NO_VERSION:
+        entry.update = Update(key, row.version, row.source, row.payload, row.published_at)
+    entry.mark, entry.epoch = row.mark, row.epoch
+    for unflushed in (shard.matcher.flushing, shard.matcher.unflushed):
+        if unflushed is not None:
+            unflushed.lay_over(entry, key)
+    return entry
+
+
+async def object_of(shard: ShardServer, key: Key) -> ObjectNow:
+    matcher, entry = shard.matcher, (await _entries(shard, [key]))[key]
+    update, known = entry.update, entry.epoch == matcher.epoch
+    found = ObjectNow(
+        answers=True,
+        caught_up=matcher.caught_up,
+        epoch=str(object_epoch(matcher.epoch, entry.mark)),
+        reset=bool(entry.mark),
+    )
+    if update is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        version=as_text(update.version) if known else None,
+        lower_bound=None if known else as_text(update.version),
+        published_at=update.published_at / 1e6 if update.published_at else None,
+        source=update.source,
+        payload_bytes=None if update.payload is None else len(update.payload),
+    )
+
+
+async def _current_versions(shard: ShardServer, keys: Sequence[Key]) -> Versions:
+    """None of them while the shard itself does not know yet."""
+    matcher, entries = shard.matcher, await _entries(shard, keys)
+    if not matcher.caught_up:
+        return Versions([])
+    return Versions(
+        [
+            CurrentVersion(
+                key,
+                entry.version() if entry.epoch == matcher.epoch else NO_VERSION,
+                object_epoch(matcher.epoch, entry.mark),
+            )
+            for key, entry in entries.items()
+        ]
+    )
+
+
+async def row_of(shard: ShardServer, client: bytes) -> StoredClient | None:
+    row = await shard.store.run(
+        lambda store: (
+            layout.stored_client(cells)
+            if (cells := store.read(layout.client_key(client)))
+            else None
+        )
+    )
+    return None if row is None or row.created_at is None or row.application is None else row
+
+
+def client_id(text: str) -> bytes | None:
+    return bytes.fromhex(text) if _CLIENT.fullmatch(text) else None
+
+
+class Rates:
+    """Counters as rates: how fast they have risen over the last seconds."""
+
+    def __init__(self, counters: Callable[[], Mapping[str, int]]) -> None:
+        self._counters = counters
+        self._samples: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=_RATE_OVER)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._samples.append((time.monotonic(), self._counters()))
+            await asyncio.sleep(_RATE_EVERY_S)
+
+    def per_second(self) -> dict[str, float]:
+        if len(self._samples) < 2:
+            return {}
+        (began, first), (ended, last) = self._samples[0], self._samples[-1]
+        took = ended - began
+        return {name: round((value - first.get(name, 0)) / took, 2) for name, value in last.items()}
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
