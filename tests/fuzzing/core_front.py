@@ -26,7 +26,7 @@ from roskva.core.effects import (
 from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.host.delivery import Delivery, Write
-from roskva.host.fanout import Fanout, Outputs
+from roskva.host.registrar import Fanout, Outputs
 from roskva.model import NOBODY, Principal, Update
 from roskva.wire.links import (
     CurrentVersion,

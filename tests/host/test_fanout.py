@@ -4,7 +4,7 @@ import pickle
 
 from roskva.core.effects import Broadcast, Lagging
 from roskva.host.delivery import Announcement, Delivery, MessageDelivery, Write
-from roskva.host.fanout import MOST_TOGETHER, SLICE, Fanout
+from roskva.host.registrar import MOST_TOGETHER, SLICE, Fanout
 from roskva.wire import codec
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
 

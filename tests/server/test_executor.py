@@ -8,7 +8,7 @@ from tests.loops import in_loop
 from tests.server.fronts import broken
 
 from roskva.core.effects import Closed, Event, Tick
-from roskva.handover import Handover
+from roskva.feed.commit import Handover
 from roskva.server.executor import Executor
 
 

@@ -2,9 +2,11 @@
 
 **Telling.** What the core says to many sessions alike goes through the `Fanout`: each connection's
 delivery joins those who get the same bytes, gets bytes of its own, or is left out and *lags*. A
-large fan-out goes out in slices; between them the core may say something newer, which overtakes.
-Inside a slice it says nothing. What concerns one session alone (`Send`) leaves at once, and what a
-delivery has to tell the core waits until the effects in hand are carried out.
+large fan-out goes out in slices, and while it is under way its object may change again. Whoever is
+still to be served then gets the newer announcement instead, and comes first: under a stream of
+updates nobody is left behind, and nobody is told an older version after a newer one. Inside a slice
+the core says nothing. What concerns one session alone (`Send`) leaves at once, and what a delivery
+has to tell the core waits until the effects in hand are carried out.
 
 **Publishing.** The updates of one request go to the shards of their objects, each part on its link,
 and are answered together when every part is. A part whose link breaks, or whose shard says nothing
@@ -13,7 +15,7 @@ does no harm.
 """
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -35,11 +37,10 @@ from roskva.core.effects import (
 from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.errors import Fenced, RoskvaError, Unavailable, error_of
-from roskva.host.delivery import Write
+from roskva.host.delivery import Announcement, Delivery, Write
 from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Submitted
-from roskva.host.fanout import SLICE, Fanout
 from roskva.host.observer import Observer
-from roskva.model import NO_VERSION, Update, shard_of
+from roskva.model import NO_VERSION, Key, Update, shard_of
 from roskva.wire.links import (
     NotPublished,
     PublishUpdates,
@@ -52,7 +53,13 @@ from roskva.wire.links import (
 from roskva.wire.messages import ClientMessage
 
 PUBLISH_TIMEOUT_S: Final = 10.0
+SLICE: Final = 1000
+"""Deliveries notified before the loop gets its turn."""
+MOST_TOGETHER: Final = 250
+"""Addresses of one `Write`. The more, the less often Python and the kernel push each other out of
+the processor's caches. But the first of them waits until all were notified."""
 
+Outputs = list[Write | Lagging]
 HostEvent = Event | Submitted | AudienceChecked
 HostEffect = Effect | Write | Settled | CheckAudience
 
@@ -274,3 +281,76 @@ class _Part:
         self.places = places
         self.shard = shard
         self.give_up_at = math.inf
+
+
+class _Wave:
+    __slots__ = ("announcement", "deliveries")
+
+    def __init__(self, announcement: Announcement, deliveries: deque[Delivery]) -> None:
+        self.announcement = announcement
+        self.deliveries = deliveries
+
+
+class Fanout:
+    """One announcement to many, a slice at a time."""
+
+    def __init__(self, slice: int = SLICE) -> None:
+        self._slice = slice
+        self._waves: OrderedDict[Key, list[_Wave]] = OrderedDict()
+        """By object, the oldest first. Rarely more than one of an object: a version for some, and
+        *unknown* for others."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether `work` is to be called, before long and again and again."""
+        return bool(self._waves)
+
+    def broadcast(self, effect: Broadcast) -> Outputs:
+        """At once, if it is few and nobody else is waiting."""
+        announcement = Announcement(effect.message, effect.step)
+        deliveries: Sequence[Delivery] = effect.conns  # type: ignore[assignment]  # here, they are
+        outputs: Outputs = []
+        if self._waves or len(deliveries) > self._slice:
+            self._add(effect.message.notifications[0].object, announcement, deliveries)
+            return outputs
+        for at in range(0, len(deliveries), MOST_TOGETHER):
+            _notify(deliveries[at : at + MOST_TOGETHER], announcement, outputs)
+        return outputs
+
+    def work(self) -> Outputs:
+        """The next slice."""
+        outputs: Outputs = []
+        room = self._slice
+        while self._waves and room > 0:
+            key, waves = next(iter(self._waves.items()))
+            announcement, deliveries = waves[0].announcement, waves[0].deliveries
+            while deliveries and room > 0:
+                count = min(len(deliveries), room, MOST_TOGETHER)
+                _notify([deliveries.popleft() for _ in range(count)], announcement, outputs)
+                room -= count
+            if not deliveries:
+                del waves[0]
+            if waves:
+                self._waves.move_to_end(key)  # every object gets its turn
+            else:
+                del self._waves[key]
+        return outputs
+
+    def _add(self, key: Key, announcement: Announcement, deliveries: Sequence[Delivery]) -> None:
+        waiting = self._waves.setdefault(key, [])
+        served = set(deliveries)
+        first: list[Delivery] = []
+        for wave in waiting:
+            first += [each for each in wave.deliveries if each in served]
+            wave.deliveries = deque(each for each in wave.deliveries if each not in served)
+        early = set(first)
+        rest = [each for each in deliveries if each not in early] if early else deliveries
+        waiting.append(_Wave(announcement, deque([*first, *rest])))
+
+
+def _notify(deliveries: Sequence[Delivery], announcement: Announcement, outputs: Outputs) -> None:
+    for delivery in deliveries:
+        lagging = delivery.notify(announcement)
+        if lagging is not None:
+            outputs.append(lagging)
+    outputs += announcement.writes()

@@ -1,4 +1,6 @@
-"""The executors of the hosts on an event loop: events in, effects out, one step at a time.
+"""The executors of the hosts on an event loop, and the links between them.
+
+Events in, effects out, one step at a time.
 
 Nothing is decided here. An effect may lead to the next event before the step it belongs to is done:
 such events wait in line until all effects of that step are carried out. A host's deadline is one
@@ -30,8 +32,10 @@ from roskva.core.effects import (
     Failed,
     FeedEnd,
     FeedMissing,
+    FromLink,
     Handle,
     LinkDown,
+    LinkUp,
     LoadClient,
     Loaded,
     LoadObjects,
@@ -42,11 +46,10 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
-from roskva.errors import RoskvaError
+from roskva.errors import BadMessage, RoskvaError
 from roskva.feed.base import Batch, Committed, Foreign, Idle, Marker, Missing
-from roskva.feed.commit import GroupCommit
+from roskva.feed.commit import GroupCommit, Handover
 from roskva.feed.reader import LogReader
-from roskva.handover import Handover
 from roskva.host.delivery import Write
 from roskva.host.effects import (
     Append,
@@ -59,16 +62,19 @@ from roskva.host.effects import (
 )
 from roskva.host.registrar import RegistrarHost
 from roskva.host.shard import SLICE, ShardHost
+from roskva.links.framing import Framed
 from roskva.net.writer import Writer
 from roskva.server.authorisation import Authorisation
 from roskva.store import rows as layout
 from roskva.store.worker import StoreWorker
-from roskva.wire.links import FromShard, ToShard
+from roskva.wire.codec import decode_from_shard, encode_link
+from roskva.wire.links import FromShard, LinkRefused, ToShard
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _NEVER: Final = float("inf")
 _TICK: Final = Tick()
+_REDIAL_S: Final = 0.1
 _MARKER: Final = "matcher"
 """Under this name a shard's own marker is kept in its feed."""
 
@@ -377,3 +383,110 @@ class RegistrarExecutor(Executor):
 
     def _drop_link(self, effect: DropLink) -> None:
         self.links[effect.link].drop()
+
+
+# The registrar's ends of its links. Each keeps its link up: when it breaks, it is opened again.
+
+
+class LastingLink(RegistrarLink, Protocol):
+    async def run(self) -> None:
+        """Keep it up."""
+        ...
+
+
+class LocalLink:
+    """Messages are handed over as they are."""
+
+    def __init__(self, shard: ShardExecutor, step: Callable[[Any], None]) -> None:
+        self._shard = shard
+        self._number = shard.number
+        self._step = step
+        self._id: int | None = None
+        self._broken = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            self._broken.clear()
+            self._id = self._shard.accept(_ShardSide(self, self._number, self._step))
+            self._step(LinkUp(self._number))
+            await self._broken.wait()
+
+    def send(self, message: ToShard) -> None:
+        if self._id is not None:
+            self._shard.step(FromLink(self._id, message))
+
+    def drop(self) -> None:
+        if self._id is not None:
+            id, self._id = self._id, None
+            self._broken.set()
+            self._shard.lost(id)
+            self._step(LinkDown(self._number))
+
+
+class _ShardSide:
+    """The shard's end of a local link."""
+
+    def __init__(self, link: LocalLink, number: int, step: Callable[[Any], None]) -> None:
+        self._link = link
+        self._number = number
+        self._step = step
+
+    def send(self, message: FromShard) -> None:
+        self._step(FromLink(self._number, message))
+
+    def drop(self) -> None:
+        self._link.drop()
+
+
+class SocketLink:
+    """Over a Unix socket on which the shard's owner listens."""
+
+    def __init__(self, shard: int, path: str, step: Callable[[Any], None]) -> None:
+        self._number = shard
+        self._path = path
+        self._step = step
+        self._stream: Framed | None = None
+        self._lost = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._lost.clear()
+            try:
+                await loop.create_unix_connection(
+                    lambda: Framed(self._opened, self._received, self._closed), self._path
+                )
+            except OSError:
+                await asyncio.sleep(_REDIAL_S)
+                continue
+            await self._lost.wait()
+            await asyncio.sleep(_REDIAL_S)
+
+    def send(self, message: ToShard) -> None:
+        if self._stream is not None:
+            self._stream.send(encode_link(message))
+
+    def drop(self) -> None:
+        if self._stream is not None:
+            self._stream.drop()
+
+    def _opened(self, stream: Framed) -> None:
+        self._stream = stream
+        self._step(LinkUp(self._number))
+
+    def _received(self, stream: Framed, frame: bytes) -> None:
+        try:
+            message = decode_from_shard(frame)
+        except BadMessage:
+            _log.error("shard %d says what is no message: dropping the link", self._number)
+            stream.drop()
+            return
+        if isinstance(message, LinkRefused):
+            _log.error("shard %d refuses the link: %s", self._number, message.text)
+        self._step(FromLink(self._number, message))
+
+    def _closed(self, stream: Framed) -> None:
+        if self._stream is stream:
+            self._stream = None
+            self._step(LinkDown(self._number))
+        self._lost.set()

@@ -18,9 +18,8 @@ from roskva.config import Config
 from roskva.core.effects import FromLink
 from roskva.core.identity import TokenKeys
 from roskva.errors import BadMessage
-from roskva.feed.commit import Committer
+from roskva.feed.commit import Committer, Handover
 from roskva.feed.trace import Trace
-from roskva.handover import Handover
 from roskva.host.observer import Observer
 from roskva.links.framing import Framed
 from roskva.links.processes import Process
@@ -30,7 +29,7 @@ from roskva.server.admin.queries import AdminQueries
 from roskva.server.admin.sessions import Notes
 from roskva.server.directory import DataDirectory
 from roskva.server.doors import Doors
-from roskva.server.executor import ShardExecutor
+from roskva.server.executor import LastingLink, LocalLink, ShardExecutor, SocketLink
 from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
 from roskva.server.observers import Counters, Observers, Tracer, open_trace, write_trace
@@ -38,7 +37,6 @@ from roskva.server.pressure import measure_lag
 from roskva.server.registrar import RegistrarServer
 from roskva.server.reload import Reloads
 from roskva.server.shard import ShardServer
-from roskva.server.shard_links import LastingLink, LocalLink, SocketLink
 from roskva.store.worker import SWITCH_INTERVAL_S
 from roskva.wire.codec import decode_to_shard, encode_link
 from roskva.wire.links import Ask, Forget, FromShard, LinkHello, Offer, ProcessAnswer

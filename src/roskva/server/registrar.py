@@ -35,7 +35,7 @@ from roskva.errors import (
     Unavailable,
     error_of,
 )
-from roskva.handover import Handover
+from roskva.feed.commit import Handover
 from roskva.host.delivery import Announcement, Delivery
 from roskva.host.effects import Submitted
 from roskva.host.observer import Observer

@@ -16,10 +16,9 @@ from roskva.core.rows import Rows
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.base import START, Locked
-from roskva.feed.commit import Committer, GroupCommit, wall_clock_us
+from roskva.feed.commit import Committer, GroupCommit, Handover, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.upkeep import Retention
-from roskva.handover import Handover
 from roskva.host.observer import Observer
 from roskva.host.shard import ShardHost, every_app
 from roskva.metrics import Times

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from roskva.handover import Handover
+from roskva.feed.commit import Handover
 
 
 def test_what_a_thread_has_is_done_on_the_loop() -> None:
