@@ -11,6 +11,7 @@ from roskva.core.effects import Closed, Effect, Event, Lagging, Shedding, Tick
 from roskva.handover import Handover
 from roskva.host.delivery import Announcement
 from roskva.host.fanout import SLICE
+from roskva.model import NOBODY
 from roskva.server.stepper import Stepper
 
 
@@ -87,6 +88,15 @@ async def test_what_was_handed_over_comes_before_a_timer() -> None:
     machine.due = time.monotonic()
     machine.stepper._fire()
     assert machine.events == [Closed("first"), Tick(), Closed("second"), Tick()]
+
+
+@in_loop
+async def test_what_was_handed_over_comes_before_what_is_published_next() -> None:
+    front = front_of_one_shard()
+    done: list[object] = []
+    front._handover.put(lambda: done.append("committed"))
+    front.publish(NOBODY, [], done.append)
+    assert done == ["committed", []]
 
 
 @in_loop
