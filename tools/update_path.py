@@ -158,13 +158,13 @@ async def _record(directory: Path) -> list[Step]:
             roskva.Client(url, app=app) as client,
             roskva.Publisher(url, app=app) as publisher,
         ):
-            client.register(name)
+            await client.register(name)
             await anext(aiter(client))
             sys.setprofile(recorder)
             await publisher.publish(name, 1)
             await anext(aiter(client))
             sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
         stop.set()
         await serving
     found: list[Step] = []

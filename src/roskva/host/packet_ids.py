@@ -1,8 +1,8 @@
 """MQTT's packet ids: the acks of a channel that knows neither versions nor epochs.
 
 A PUBACK names nothing but the id of the packet it answers, so each session remembers what it sent
-under each id until that is acked. To let one frame serve many sessions, a broadcast proposes one id
-to all; a session where that id is still in flight takes another, and gets a frame of its own.
+under each id until that is acked. To let one packet serve many sessions, one id is proposed to all;
+a session where that id is still in flight takes another, and gets a packet of its own.
 
 On a live connection nothing is sent twice, as the standard demands; what was never acked is due
 again, by the table, after a reconnect.

@@ -10,6 +10,7 @@ counts no turns, so its clients are not blamed for it.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +32,12 @@ class MqttChannel:
     """A factory of connections: what `create_server` is given."""
 
     def __init__(
-        self, front: Front, addresses: Addresses, limits: MqttLimits, later: Later
+        self,
+        front: Front,
+        addresses: Addresses,
+        limits: MqttLimits,
+        later: Later,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.front = front
         self.addresses = addresses
@@ -39,6 +45,7 @@ class MqttChannel:
         self.acks = Acks()
         self.encode_v3, self.encode_v5 = PublishEncoder(V3), PublishEncoder(V5)
         self._later = later
+        self.now_us = now_us
         self.taking_acks_soon = False
         self.turn = 0
         self.counters: Counter[str] = Counter()

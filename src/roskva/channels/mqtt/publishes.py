@@ -90,7 +90,7 @@ class Publishes:
             conn.hold(FOR_PUBLISHES)
         self._arrived.append(received)
         try:
-            received.update = update_of(packet, conn.front)
+            received.update = update_of(packet, conn.front, conn.mqtt.now_us())
         except RoskvaError as error:
             received.outcome = error
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import secrets
-import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -139,7 +138,7 @@ def identify(
     try:
         found = front.identify(connect.user or None, _credential(connect), certificate)
         if connect.will is not None and connect.version == V5:
-            update_of(connect.will, front)  # to say at once what would be wrong with it
+            update_of(connect.will, front, 0)  # to say at once what would be wrong with it
     except RoskvaError as error:
         return _refusal(error, connect)
     return found if isinstance(found, Principal) else _identify_later(found, connect)
@@ -210,9 +209,8 @@ def version_in(payload: bytes) -> int:
     raise BadPayload("the payload is not a version: an integer from 0 to 2^63-1 in digits")
 
 
-def update_of(packet: PublishPacket | Will, front: Front) -> Update:
+def update_of(packet: PublishPacket | Will, front: Front, now_us: int) -> Update:
     object = parse_key(packet.topic)
-    published_at = time.time_ns() // 1000
     if front.assigns_versions(object.app):
-        return Update(packet.topic, NO_VERSION, None, packet.payload, published_at)
-    return Update(packet.topic, version_in(packet.payload), published_at=published_at)
+        return Update(packet.topic, NO_VERSION, None, packet.payload, now_us)
+    return Update(packet.topic, version_in(packet.payload), published_at=now_us)
