@@ -1,3 +1,5 @@
+"""Waiting for a feed to grow."""
+
 from tests.feed.scenes import open_log, publish
 
 from roskva.feed.follow import wait_for_growth
