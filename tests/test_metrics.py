@@ -1,3 +1,5 @@
+"""The table of metrics: its names, where they are used, and how they are exposed."""
+
 import json
 import re
 from pathlib import Path

@@ -6,12 +6,14 @@
 A node runs in this process, somebody is registered over a WebSocket, and an update is published.
 From the moment in which it is durable until it has been written to the socket, every function of
 the package that is handed the update, in whatever form, is noted, if it hands it on: if something
-with the update in it comes out of it, or a function that it calls hands it on. What only spells a
+with the update in it comes out of it, it is put among what leaves, or a function that it calls
+hands it on. What only spells a
 value or belongs to one (`wire/`, methods of values) is no step of the way, and who only looks
 (counters, rows that are written later) hands nothing on.
 """
 
 import asyncio
+import inspect
 import re
 import sys
 import tempfile
@@ -26,7 +28,9 @@ import msgspec
 
 import roskva
 from roskva.config import Config, NodeConfig, PipelineConfig, ProbeConfig, Source
-from roskva.feed.commit import Committer
+from roskva.core.session import Outbox
+from roskva.feed.commit import Committer, _Group
+from roskva.host.delivery import Announcement, MessageDelivery
 from roskva.net.writer import Writer
 from roskva.server.directory import DataDirectory
 from roskva.server.keys import token_keys
@@ -41,6 +45,7 @@ _BEGIN, _END = "<!-- the way of an update: recorded -->", "<!-- until here -->"
 _PACKAGE: Final = Path(roskva.__file__).parent
 _OBJECT: Final = "tour/recorded"
 _DEEP: Final = 5
+_VALUES: Final = (msgspec.Struct, Announcement)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -92,12 +97,15 @@ class Recorder:
         code = frame.f_code
         module = str(Path(code.co_filename).relative_to(_PACKAGE))
         given = code.co_varnames[: code.co_argcount]
-        held = {name: _held(frame.f_locals[name]) for name in given if name != "self"}
+        if code.co_flags & inspect.CO_VARARGS:
+            given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + 1]
         own = frame.f_locals.get("self")
-        value = next((text for text in held.values() if text), None) or _held(own)
-        if value is None or module.startswith("wire/") or isinstance(own, msgspec.Struct):
+        held = [_held(frame.f_locals[name]) for name in given if name != "self"]
+        value = next((text for text in held if text), None) or _held(own)
+        if value is None or module.startswith("wire/") or isinstance(own, _VALUES):
             return
         call = _Call(Step(module, code.co_qualname, value))
+        call.hands_on = code in (Outbox.emit.__code__, MessageDelivery.notify.__code__)
         (stack[-1][1].calls if stack else self.calls).append(call)
         stack.append((frame, call))
 
@@ -129,7 +137,7 @@ def _holds(value: Any, deep: int = _DEEP) -> bool:
         return any(_holds(one, deep - 1) for one in value)
     if isinstance(value, Mapping):
         return any(_holds(one, deep - 1) for one in list(value.values()))
-    if type(value).__name__ in ("_Group", "Announcement"):
+    if isinstance(value, _Group | Announcement):
         slots = [getattr(value, slot, None) for slot in type(value).__slots__]
         return any(_holds(slot, deep - 1) for slot in slots)
     return False

@@ -1,3 +1,5 @@
+"""What is computed late, once for all who ask."""
+
 import asyncio
 import threading
 from typing import Any

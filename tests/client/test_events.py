@@ -1,3 +1,5 @@
+"""What waits for the application: at most the newest of each kind."""
+
 import asyncio
 
 from tests.loops import in_loop

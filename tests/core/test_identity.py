@@ -1,3 +1,5 @@
+"""What a client keeps of itself on disk, packed and unpacked."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,3 +1,5 @@
+"""Tokens: sealed, opened, and refused if anything about them is wrong."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,3 +1,5 @@
+"""Waiting for a feed to grow."""
+
 from tests.feed.scenes import open_log, publish
 
 from roskva.feed.reader import wait_for_growth

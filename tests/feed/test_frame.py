@@ -1,3 +1,5 @@
+"""Frames of the feed: packed rows and Arrow, found and read again."""
+
 import time
 from collections.abc import Callable, Sequence
 from functools import partial

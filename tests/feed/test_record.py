@@ -1,3 +1,5 @@
+"""Records and markers: small files that are replaced as a whole."""
+
 import pytest
 from tests.feed.scenes import LINEAGE, SMALL, open_log, publish, tidy
 

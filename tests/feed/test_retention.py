@@ -1,3 +1,5 @@
+"""Which segments may go."""
+
 import pytest
 from tests.feed.scenes import LINEAGE
 

@@ -1,3 +1,5 @@
+"""Segments: what belongs to which, and their names."""
+
 import pytest
 from tests.feed.scenes import LINEAGE
 

@@ -11,9 +11,9 @@ from tests.wire import examples
 from roskva.channels.origins import Origins
 from roskva.channels.peers import Peers
 from roskva.channels.websocket import WebSockets
-from roskva.channels.websocket_frames import FrameReader
 from roskva.errors import BadMessage
 from roskva.wire import codec
+from roskva.wire.websocket import FrameReader
 
 _MAX: Final = 4096
 _UPGRADE: Final = (

@@ -1,3 +1,5 @@
+"""Addresses of nodes, as both libraries take them."""
+
 import pytest
 
 from roskva.errors import BadInput

@@ -1,3 +1,5 @@
+"""Checkpoints of Spark: who may use one, and one that was cut off."""
+
 import os
 import shutil
 import subprocess

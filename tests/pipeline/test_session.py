@@ -1,3 +1,5 @@
+"""Starting Spark, and what it says where it cannot."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""The feed as a source of Spark: offsets, limits, and what was lost."""
+
 import json
 import pickle
 import shutil

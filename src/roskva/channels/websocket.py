@@ -27,14 +27,14 @@ from roskva.channels.peers import (
     certificate_name,
     credential_of,
 )
-from roskva.channels.websocket_frames import FrameReader, Opcode, close_frame, frame
 from roskva.core.effects import Closed, Opened
 from roskva.errors import BadMessage, RoskvaError, TooLarge, Unauthorised, WrongProtocol
 from roskva.host.delivery import MessageDelivery
 from roskva.model import NOBODY, Principal
 from roskva.net.writer import Transport
-from roskva.wire.codec import Format, decode_from_client, encode
+from roskva.wire.codec import Format, decode_from_client
 from roskva.wire.messages import PROTOCOL, Hello, ServerError, ServerMessage
+from roskva.wire.websocket import FrameReader, Opcode, as_json, close_frame, frame, packed
 
 PATH: Final = "/v1/ws"
 _SUBPROTOCOLS: Final[dict[str, Format]] = {
@@ -61,14 +61,6 @@ _PING: Final = frame(Opcode.PING, b"")
 def close_code(kind: type[BadMessage]) -> int:
     """For frames that cannot be read, after which nothing else can be either."""
     return _TOO_BIG if issubclass(kind, TooLarge) else _PROTOCOL_ERROR
-
-
-def _packed(message: ServerMessage) -> bytes:
-    return frame(Opcode.BINARY, encode(message))
-
-
-def _as_json(message: ServerMessage) -> bytes:
-    return frame(Opcode.TEXT, encode(message, "json"))
 
 
 def _registering(principal: Principal) -> Principal:
@@ -126,7 +118,7 @@ class WebSocket(asyncio.Protocol):
         )
         self._reader = FrameReader(sockets.max_bytes)
         self._format: Format = "msgpack"
-        self.delivery = MessageDelivery(_packed)
+        self.delivery = MessageDelivery(packed)
         self._credential: str | None = None
         """Of the handshake; a hello may bring another."""
         self._address: str | None = None
@@ -240,7 +232,7 @@ class WebSocket(asyncio.Protocol):
 
     def _begin(self, subprotocol: str) -> None:
         self._format = _SUBPROTOCOLS[subprotocol]
-        self.delivery.encode = _packed if self._format == "msgpack" else _as_json
+        self.delivery.encode = packed if self._format == "msgpack" else as_json
         self._handshake = None
         self._sockets.open.add(self)
         self._sockets.hellos.begin(self)

@@ -191,9 +191,9 @@ class Node:
 
     def _link(self, number: int, registrar: RegistrarServer) -> LastingLink:
         if number in self._shards:
-            return LocalLink(self._shards[number].executor, registrar.step)
+            return LocalLink(self._shards[number].executor, registrar.executor.step)
         owner = next(process for process in self.role.processes if number in process.shards)
-        return SocketLink(number, owner.socket, registrar.step)
+        return SocketLink(number, owner.socket, registrar.executor.step)
 
     def _reload(self, config: Config) -> None:
         """What may change while a node runs, and the keys of tokens with it."""

@@ -1,3 +1,5 @@
+"""Patterns of names that a credential may use."""
+
 import pytest
 
 from roskva.server.access.patterns import NamePatterns

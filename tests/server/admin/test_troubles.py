@@ -1,3 +1,5 @@
+"""What a node says is wrong with it, and what comes first."""
+
 from roskva.config import ProbeConfig, SloConfig
 from roskva.probe.objectives import Objectives
 from roskva.probe.round import Measurement

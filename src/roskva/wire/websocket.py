@@ -10,6 +10,8 @@ from enum import IntEnum
 from typing import Final
 
 from roskva.errors import BadMessage, TooLarge
+from roskva.wire.codec import encode
+from roskva.wire.messages import ServerMessage
 
 try:
     from websockets.speedups import apply_mask
@@ -37,6 +39,14 @@ def frame(opcode: int, payload: bytes) -> bytes:
     if size < 1 << 16:
         return struct.pack("!BBH", _FIN | opcode, 126, size) + payload
     return struct.pack("!BBQ", _FIN | opcode, 127, size) + payload
+
+
+def packed(message: ServerMessage) -> bytes:
+    return frame(Opcode.BINARY, encode(message))
+
+
+def as_json(message: ServerMessage) -> bytes:
+    return frame(Opcode.TEXT, encode(message, "json"))
 
 
 def close_frame(code: int, reason: str) -> bytes:

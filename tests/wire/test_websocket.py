@@ -14,8 +14,8 @@ from websockets.frames import Opcode as Theirs
 from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
-from roskva.channels.websocket_frames import FrameReader, Opcode, close_frame, frame
 from roskva.errors import BadMessage, TooLarge
+from roskva.wire.websocket import FrameReader, Opcode, close_frame, frame
 
 LIMIT = 70_000
 
