@@ -256,6 +256,58 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
             "proposed",
         ),
     ),
+    # The hosts.
+    _mutant(
+        "older announcement goes on after a newer one",
+        (
+            "host.registrar:Fanout._add",
+            "wave.deliveries = deque(each for each in wave.deliveries if each not in served)",
+            "pass",
+        ),
+        ("host.registrar:Fanout._add", "waiting.append(_Wave(", "waiting.insert(0, _Wave("),
+    ),
+    _mutant(
+        "slice forgets its rest",
+        ("host.registrar:Fanout.work", "if not deliveries:", "if True:"),
+    ),
+    _mutant(
+        "publisher answered before its update is applied",
+        (
+            "host.shard:ShardHost._appended",
+            "    self.observer.appended(event.entries)\n",
+            "    for link, number, versions in map(self.publishes.pop, event.requests):\n"
+            "        self._effects.append(SendLink(link, UpdatesPublished(number, versions)))\n"
+            "    event = Appended(event.first, event.last, event.entries, [])\n",
+        ),
+    ),
+    _mutant(
+        "group that is not durable counted as published",
+        (
+            "host.shard:ShardHost._refuse",
+            "self._answer_no(link, number, error)",
+            "self._effects.append(SendLink(link, UpdatesPublished(number, [0])))",
+        ),
+    ),
+    _mutant(
+        "publish on a broken link counted as published",
+        (
+            "host.registrar:RegistrarHost._link_down",
+            "self._settle(request, gone)",
+            "self._settle(request, [0])",
+        ),
+    ),
+    _mutant(
+        "device sent more than its window",
+        (
+            "host.packet_ids:PacketIds.full",
+            "len(self.in_flight) >= self.receive_maximum",
+            "False",
+        ),
+    ),
+    _mutant(
+        "connection that drained goes on lagging",
+        ("host.delivery:MessageDelivery.resume", "self._joins = not self._ended", "pass"),
+    ),
     # The client.
     _mutant(
         "client hands on whatever it is told",

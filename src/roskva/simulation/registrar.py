@@ -264,6 +264,8 @@ class RegistrarNode(Node):
         """A backend publishes."""
 
         def settled(outcomes: list[int | RoskvaError]) -> None:
+            if not isinstance(outcomes[0], RoskvaError):
+                self.world.check_own_writes(self, update)
             answered(outcomes[0])
 
         self.step(Submitted(settled, [update]))

@@ -15,6 +15,7 @@ from roskva.core.effects import (
     FeedEnd,
     FeedMissing,
     FromLink,
+    Handle,
     LinkDown,
     LoadClient,
     Loaded,
@@ -85,6 +86,7 @@ class ShardNode(Node):
     def start(self) -> None:
         self.begin()
         self.links, self.others = {}, {}
+        self.told_to: dict[tuple[Key, int], set[Handle]] = {}
         self.io_free_at = 0.0
         self.to_commit: list[Append] = []
         dice = self.world.dice
@@ -302,10 +304,22 @@ class ShardNode(Node):
 
         def hand_over() -> None:
             self.hands_over = hands_over
+            if hands_over:
+                self._note_told(event)
             self.step(event)
 
         # The thread that commits has other groups to finish first, and the loop other work.
         self.later(0.0, hand_over)
+
+    def _note_told(self, event: Appended) -> None:
+        """To which links what is committed goes before its publishers are answered."""
+        matcher = self.matcher
+        if not matcher.caught_up or event.first > matcher.applied + 1:
+            return
+        for _, update in event.entries:
+            entry = matcher.objects.get(update.object)
+            if entry is not None and not entry.load and entry.version() < update.version:
+                self.told_to[update.object, update.version] = set(entry.links)
 
     def _hands_over(self) -> bool:
         world = self.world

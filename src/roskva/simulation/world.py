@@ -18,7 +18,7 @@ import msgspec
 
 from roskva.core.identity import Standing, TokenKeys
 from roskva.feed.base import START, Batch, Marker
-from roskva.model import NOBODY, Key, Principal, Update, shard_of
+from roskva.model import NO_VERSION, NOBODY, Key, Principal, Update, shard_of
 from roskva.simulation.clients import APP, AnyClient, ClientNode
 from roskva.simulation.clock import Clock
 from roskva.simulation.devices import MqttNode
@@ -120,6 +120,7 @@ class World:
         self.clock.run(self.clock.now + self.bound())
         self.check_liveness(self.vouches_to)
         self.check_rows()
+        self.check_prompt()
         for publisher in self.publishers.values():
             publisher.change()
         self.clock.run(self.clock.now + self.bound())
@@ -201,6 +202,17 @@ class World:
                 if due(client, key):
                     self.oracle.check_fresh(client.name, key, client.app.knows.get(key, 0))
 
+    def check_prompt(self) -> None:
+        """When all is well nobody waits for a timer that would find what was forgotten."""
+        for publisher in self.publishers.values():
+            publisher.change()
+        swarm, everybody = self.swarm, self.everybody()
+        slices = len(everybody) * swarm.objects * (swarm.slice_delay + 0.01)
+        windows = swarm.registrations * swarm.app_delay
+        self.clock.run(self.clock.now + (1.0 + 20 * swarm.latency + slices + windows))
+        if swarm.fast_path:
+            self.check_liveness(self.vouches_to)
+
     def check_quiet(self) -> None:
         before = [client.deliveries for client in self.clients]
         syncs = self._syncs()
@@ -271,6 +283,19 @@ class World:
             raise Violation(
                 f"{shard.name} answered for {offset}; on disk it is at {on_disk.applied}"
             )
+
+    def check_own_writes(self, registrar: RegistrarNode, update: Update) -> None:
+        """Who is told yes reads, where it was told so, what it has published."""
+        key, shard = update.object, self.shard_of(update.object)
+        link, watched = registrar.links.get(shard.index), registrar.core.watched.get(key)
+        if link is None or watched is None or watched.known is None or self.publishers[key].forged:
+            return
+        if link.id not in shard.told_to.get((key, update.version), ()):
+            return
+        self.seen("own write read")
+        known = watched.known[0]
+        if registrar.core.interests.is_current(watched) and NO_VERSION < known < update.version:
+            raise Violation(f"{key} {update.version} was confirmed where {known} is the latest")
 
     def confirmed(self, client: AnyClient, key: Key) -> None:
         """A confirmation must rest on a link that was up: see `Oracle.check_confirmed`.
