@@ -14,7 +14,7 @@ from roskva.config import LimitsConfig, Setting, settings
 from roskva.feed import log
 from roskva.links import framing
 from roskva.publisher import buffer
-from roskva.server import guarding, http_port, listening, measuring, pressure, rates, registering
+from roskva.server import guarding, http_port, listening, pressure, rates, registering
 from roskva.server.access import hook, jwt
 from roskva.store import worker
 from roskva.wire import links, messages
@@ -192,7 +192,7 @@ There are no queues of updates per client: what a client must still be told is d
 _SHEDDING = f"""
 ## Too much to do
 
-A process measures every {measuring.LOOK_S:g} s by how much a timer comes late, and every second
+A process measures every {pressure.LOOK_S:g} s by how much a timer comes late, and every second
 its memory. If that is worse than `max_lag_ms`, or memory is short, {pressure.BAD_IN_A_ROW} times in
 a row, it sheds load: clients that connect are told when to come back, publishes, reads and streams
 that begin are refused for now, and those who are connected are served. It ends when
