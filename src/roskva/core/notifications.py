@@ -190,7 +190,7 @@ class Notifications:
             if watched is not None and self._is_for(session, watched):
                 sent += self.notify_if_due(session, watched)
         if session.walk_repeats:
-            self.counters["resent"] += sent
+            self.counters["notified_again"] += sent
         if session.lagging:
             return looked + 1  # it keeps its place
         if left:

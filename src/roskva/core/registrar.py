@@ -75,7 +75,7 @@ from roskva.wire.links import (
 from roskva.wire.messages import ClientMessage, Hello, ServerDigest, ServerError
 
 COUNTERS: Final = (
-    *("broadcasts", "notified", "resent", "suppressed", "lagged"),
+    *("broadcasts", "notified", "notified_again", "suppressed", "lagged"),
     *("acks", "stale_acks", "forged_acks", "syncs", "turned_away", "rejected_tokens", "fenced"),
     *("stale_messages", "expired", "revoked", "refreshed_tokens", "over_session_limit"),
 )
