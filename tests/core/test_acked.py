@@ -65,10 +65,10 @@ def test_what_is_not_acked_is_told_again_by_the_regular_check_and_counted() -> N
     pair.run(150)
     again = len(device.versions()) - 1
     assert again >= 2
-    assert pair.registrar.core.counters["resent"] == again
+    assert pair.registrar.core.counters["notified_again"] == again
     ack(device, 1, device.notified[0].epoch, by_event=True)
     pair.run(150)
-    assert pair.registrar.core.counters["resent"] == again
+    assert pair.registrar.core.counters["notified_again"] == again
 
 
 def one_behind(pair: Pair, last: int, by_event: bool) -> Device:

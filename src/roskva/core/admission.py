@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from roskva.core.backoff import RateLimit
 from roskva.core.effects import Attached, Handle, Reloaded, SendLink, Watching
 from roskva.core.identity import NONCE_BYTES, Claims, Standing, TokenKeys
-from roskva.core.interest import Interests, ShardLink
+from roskva.core.interest import ShardLink
 from roskva.core.notifications import Notifications
-from roskva.core.row_writes import RowWrites
-from roskva.core.session import Outbox, Session, SessionPhase
+from roskva.core.session import Session, SessionPhase
 from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
 from roskva.model import Principal, shard_of
 from roskva.wire.links import CloseSession, Registered, SessionOpened
@@ -33,24 +32,17 @@ class SessionAdmission:
         config: "RegistrarConfig",
         keys: TokenKeys,
         wall_s: float,
-        conns: dict[Handle, Session],
-        interests: Interests,
-        outbox: Outbox,
-        row_writes: RowWrites,
         notifications: Notifications,
-        counters: dict[str, int],
     ) -> None:
         self.config = config
         self.keys = keys
         self.standing = Standing()
         self.wall_s = wall_s
         """What the wall's clock shows when ours begins."""
-        self.interests = interests
-        self.outbox = outbox
-        self.row_writes = row_writes
         self.notifications = notifications
-        self.counters = counters
-        self.conns = conns
+        self.interests, self.outbox = notifications.interests, notifications.outbox
+        self.row_writes, self.counters = notifications.row_writes, notifications.counters
+        self.conns = notifications.conns
         self.sessions: dict[tuple[bytes, int], Session] = {}
         """By client and number: each shard counts its own."""
         self.joined: dict[tuple[str | None, str], int] = {}
@@ -59,7 +51,7 @@ class SessionAdmission:
         """They are over, and still in what is kept of the objects they were registered for."""
         self.shedding = False
         self.handshakes = RateLimit(config.handshakes)
-        self.next_slot = interests.now
+        self.next_slot = self.interests.now
 
     # They come.
 
@@ -190,7 +182,7 @@ class SessionAdmission:
     def _add(self, session: Session, registered: Iterable[Registered]) -> None:
         for cell in registered:
             session.add(self.interests.watch(cell.object), (cell.acked, cell.epoch))
-        self.outbox.emit(*self.interests.take_changes())
+        self.interests.send_changes()
 
     def _grant(self, session: Session) -> None:
         # A shard that lost its disk, and whose clock went back, may give a number out again.

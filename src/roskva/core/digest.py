@@ -56,6 +56,3 @@ class DigestSum:
     def remove(self, h: int) -> None:
         self.count -= 1
         self.sum = (self.sum - h) & MASK
-
-    def clear(self) -> None:
-        self.count = self.sum = 0

@@ -436,53 +436,22 @@ class Deliver(msgspec.Struct, frozen=True):
     event: ClientEvent
 
 
-Effect = (
-    Persist
-    | LoadObjects
-    | LoadClient
-    | SendLink
-    | DropLink
-    | ReadFeed
-    | Applied
-    | Send
-    | Broadcast
-    | Close
-    | OpenConnection
-    | CloseConnection
-    | Transmit
-    | SaveIdentity
-    | Deliver
-)
+MatcherEffect = Persist | LoadObjects | SendLink | DropLink | ReadFeed | Applied
+RowsEffect = Persist | LoadClient | SendLink
+RegistrarEffect = SendLink | DropLink | Send | Broadcast | Close
+ClientEffect = OpenConnection | CloseConnection | Transmit | SaveIdentity | Deliver
+Effect = MatcherEffect | RowsEffect | RegistrarEffect | ClientEffect
+
+_StorageEvent = Persisted | Loaded | Failed
+_LinkEvent = LinkUp | LinkDown | FromLink
+_FeedEvent = Apply | FeedEnd | FeedMissing
+_ConnectionEvent = Opened | Attached | Watching | FromConnection | Acked | Lagging | Drained
+_OrderToRegistrar = Recheck | Reloaded | Shedding | Withdrawn | Dismissed
+_ClientEvent = Connected | Disconnected | FromServer | Online
+_Wish = Register | Unregister | Acknowledge | Stop
 Event = (
     Tick
-    | Persisted
-    | Loaded
-    | Failed
-    | LinkUp
-    | LinkDown
-    | FromLink
-    | Apply
-    | FeedEnd
-    | FeedMissing
-    | Opened
-    | Attached
-    | Watching
-    | Recheck
-    | Reloaded
-    | Shedding
-    | Withdrawn
-    | Dismissed
-    | FromConnection
-    | Acked
-    | Closed
-    | Lagging
-    | Drained
-    | Connected
-    | Disconnected
-    | FromServer
-    | Register
-    | Unregister
-    | Acknowledge
-    | Online
-    | Stop
+    | (_StorageEvent | _LinkEvent | _FeedEvent)
+    | (_ConnectionEvent | Closed | _OrderToRegistrar)
+    | (_ClientEvent | _Wish)
 )

@@ -7,8 +7,8 @@ sides: every ping carries its digest, and whoever disagrees gets all of it again
 from itertools import islice
 
 from roskva.core.digest import DigestSum, hash_of
-from roskva.core.effects import DropLink, Effect, SendLink
-from roskva.core.session import Session, Watched
+from roskva.core.effects import DropLink, SendLink
+from roskva.core.session import Outbox, Session, Watched
 from roskva.model import Key, shard_of
 from roskva.wire.links import (
     LINK_PROTOCOL,
@@ -62,8 +62,15 @@ class ShardLink:
 
 class Interests:
     def __init__(
-        self, name: str, shards: int, linger: float, link_timeout: float, now: float
+        self,
+        outbox: Outbox,
+        name: str,
+        shards: int,
+        linger: float,
+        link_timeout: float,
+        now: float,
     ) -> None:
+        self.outbox = outbox
         self.name = name
         self.linger = linger
         self.link_timeout = link_timeout
@@ -129,10 +136,12 @@ class Interests:
 
     # Links.
 
-    def open(self, shard: int) -> Effect:
+    def open(self, shard: int) -> None:
         link = self.links[shard]
         link.opened(self._objects_of(link), self.now)
-        return SendLink(shard, LinkHello(LINK_PROTOCOL, self.name, shard, len(self.links)))
+        hello = LinkHello(LINK_PROTOCOL, self.name, shard, len(self.links))
+        self.outbox.emit(SendLink(shard, hello))
+        self.send_changes()
 
     def has_to_resend(self) -> bool:
         for link in self.links:  # noqa: SIM110  # asked after every step: `any` costs more
@@ -140,9 +149,9 @@ class Interests:
                 return True
         return False
 
-    def take_changes(self) -> list[Effect]:
+    def send_changes(self) -> None:
         """Interest that changed since the last call, and a slice of what is being sent again."""
-        effects: list[Effect] = []
+        emit = self.outbox.emit
         for link in self.links:
             if not (link.adding or link.dropping or link.resend):
                 continue
@@ -152,37 +161,37 @@ class Interests:
                 continue
             for i in range(0, max(len(adding), len(dropping)), MAX_LINK_PARTS):
                 slice_ = slice(i, i + MAX_LINK_PARTS)
-                effects.append(SendLink(link.shard, Interest(adding[slice_], dropping[slice_])))
+                emit(SendLink(link.shard, Interest(adding[slice_], dropping[slice_])))
             again, link.resend = link.resend[:MAX_LINK_PARTS], link.resend[MAX_LINK_PARTS:]
             again = [key for key in again if key in self.watched]
             if again:
-                effects.append(SendLink(link.shard, Interest(again)))
-        return effects
+                emit(SendLink(link.shard, Interest(again)))
 
-    def ping(self) -> list[Effect]:
-        effects: list[Effect] = []
+    def ping(self) -> None:
         for link in self.links:
             if not link.up:
                 continue
             if self.now >= link.heard_at + self.link_timeout:
                 link.broken()
-                effects.append(DropLink(link.shard))
+                self.outbox.emit(DropLink(link.shard))
             else:
-                effects.append(SendLink(link.shard, Ping(link.digest.count, link.digest.sum)))
-        return effects
+                ping = Ping(link.digest.count, link.digest.sum)
+                self.outbox.emit(SendLink(link.shard, ping))
 
-    def compare_digests(self, link: ShardLink, pong: Pong) -> Effect | None:
-        if pong.agree or link.resend:
-            return None
-        return self._begin_anew(link)
+    def compare_digests(self, link: ShardLink, pong: Pong) -> None:
+        if not pong.agree:
+            self._begin_anew(link)
 
-    def ask_again(self) -> list[Effect]:
+    def ask_again(self) -> None:
         """What everything stands at; the answers are compared with every session."""
-        return [self._begin_anew(link) for link in self.links if link.up and not link.resend]
+        for link in self.links:
+            if link.up:
+                self._begin_anew(link)
 
-    def _begin_anew(self, link: ShardLink) -> Effect:
-        link.resend = self._objects_of(link)
-        return SendLink(link.shard, Interest(replace=True))
+    def _begin_anew(self, link: ShardLink) -> None:
+        if not link.resend:
+            link.resend = self._objects_of(link)
+            self.outbox.emit(SendLink(link.shard, Interest(replace=True)))
 
     def _objects_of(self, link: ShardLink) -> list[Key]:
         return [key for key, watched in self.watched.items() if watched.shard == link.shard]

@@ -14,7 +14,7 @@ ack was overtaken, as telling goes before hearing: then what is due to them stay
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from roskva.core import freshness
@@ -22,7 +22,7 @@ from roskva.core.effects import Acked, Broadcast, Handle
 from roskva.core.freshness import NEVER, Due, Known, due
 from roskva.core.interest import Interests, ShardLink
 from roskva.core.row_writes import RowWrites
-from roskva.core.session import Outbox, Session, SessionPhase, Watched
+from roskva.core.session import Session, SessionPhase, Watched
 from roskva.model import NO_VERSION, Key
 from roskva.wire.links import CurrentVersion, Push
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
@@ -39,15 +39,14 @@ class Notifications:
 
     def __init__(
         self,
-        conns: Mapping[Handle, Session],
+        conns: dict[Handle, Session],
         interests: Interests,
-        outbox: Outbox,
         row_writes: RowWrites,
         counters: dict[str, int],
     ) -> None:
         self.conns = conns
         self.interests = interests
-        self.outbox = outbox
+        self.outbox = interests.outbox
         self.row_writes = row_writes
         self.counters = counters
         self.slow: set[Session] = set()
@@ -191,7 +190,7 @@ class Notifications:
             if watched is not None and self._is_for(session, watched):
                 sent += self.notify_if_due(session, watched)
         if session.walk_repeats:
-            self.counters["resent"] += sent
+            self.counters["notified_again"] += sent
         if session.lagging:
             return looked + 1  # it keeps its place
         if left:

@@ -75,7 +75,7 @@ from roskva.wire.links import (
 from roskva.wire.messages import ClientMessage, Hello, ServerDigest, ServerError
 
 COUNTERS: Final = (
-    *("broadcasts", "notified", "resent", "suppressed", "lagged"),
+    *("broadcasts", "notified", "notified_again", "suppressed", "lagged"),
     *("acks", "stale_acks", "forged_acks", "syncs", "turned_away", "rejected_tokens", "fenced"),
     *("stale_messages", "expired", "revoked", "refreshed_tokens", "over_session_limit"),
     "links_opened",
@@ -111,18 +111,18 @@ class Registrar:
         self.config = config
         self.now = now
         self.counters = dict.fromkeys(COUNTERS, 0)
+        self.conns: dict[Handle, Session] = {}
+        self.outbox = Outbox()
         self.interests = Interests(
-            config.name, config.shards, config.linger, config.link_timeout, now
+            *(self.outbox, config.name, config.shards, config.linger, config.link_timeout, now)
         )
         self.watched = self.interests.watched
-        self.outbox = Outbox()
-        self.row_writes = RowWrites(self.interests, self.outbox, config.ack_flush)
-        self.conns: dict[Handle, Session] = {}
-        written = self.interests, self.outbox, self.row_writes
-        self.notifications = Notifications(self.conns, *written, self.counters)
-        shared = *written, self.notifications, self.counters
-        self.admission = SessionAdmission(config, keys, wall_us / 1e6 - now, self.conns, *shared)
-        self.registrations = Registrations(*shared, config.max_registrations, config.sync_timeout)
+        self.row_writes = RowWrites(self.interests, config.ack_flush)
+        self.notifications = Notifications(
+            self.conns, self.interests, self.row_writes, self.counters
+        )
+        self.admission = SessionAdmission(config, keys, wall_us / 1e6 - now, self.notifications)
+        self.registrations = Registrations(config, self.notifications)
         self.sessions = self.admission.sessions
         self.to_check: deque[Session] = deque()
         self.ping_at = now + config.ping_interval
@@ -190,7 +190,7 @@ class Registrar:
             case Lagging() | Drained() | Dismissed() | Withdrawn():
                 pass
             case Recheck():
-                self.outbox.emit(*self.interests.ask_again())
+                self.interests.ask_again()
                 self.row_writes.rewrite_all(self.sessions.values())
             case Reloaded():
                 self.admission.reload(event)
@@ -248,8 +248,7 @@ class Registrar:
     def _link_up(self, shard: int) -> None:
         link = self.interests.links[shard]
         self.counters["links_opened"] += 1
-        self.outbox.emit(self.interests.open(shard))
-        self.outbox.emit(*self.interests.take_changes())
+        self.interests.open(shard)
         self.row_writes.link_up(link)
         for session in list(link.waiting):
             if session.phase is SessionPhase.OPENING:
@@ -272,9 +271,7 @@ class Registrar:
             case Versions(known=known):
                 self.notifications.take_versions(link, known)
             case Pong() as pong:
-                effect = self.interests.compare_digests(link, pong)
-                if effect is not None:
-                    self.outbox.emit(effect)
+                self.interests.compare_digests(link, pong)
             case SessionOpened() as opened:
                 self.admission.opened(link, opened)
             case RowWritten(request=request):
@@ -292,10 +289,10 @@ class Registrar:
         if self.now >= self.ping_at:
             self.ping_at = self.now + self.config.ping_interval
             self.interests.expire()
-            self.outbox.emit(*self.interests.take_changes())
-            self.outbox.emit(*self.interests.ping())
+            self.interests.send_changes()
+            self.interests.ping()
         elif self.interests.has_to_resend():
-            self.outbox.emit(*self.interests.take_changes())
+            self.interests.send_changes()
         while self.wheel_turn < int(self.now):
             self.wheel_turn += 1
             self.to_check.extend(self.wheel.pop(self.wheel_turn, ()))

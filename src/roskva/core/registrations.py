@@ -6,19 +6,21 @@ both sides disagree and nothing is under way that may explain it, the client is 
 registrations, and what it then says holds.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roskva.core import freshness
 from roskva.core.digest import bucket_sums
 from roskva.core.effects import FromConnection
 from roskva.core.freshness import NEVER
-from roskva.core.interest import Interests, ShardLink
+from roskva.core.interest import ShardLink
 from roskva.core.notifications import Notifications
-from roskva.core.row_writes import RowWrites
-from roskva.core.session import Outbox, Session, Unconfirmed
+from roskva.core.session import Session, Unconfirmed
 from roskva.errors import LimitExceeded, RoskvaError, Unauthorised, Unavailable
 from roskva.model import Key
 from roskva.wire.messages import ClientMessage, Digest, OperationStatus, SyncRequest
+
+if TYPE_CHECKING:
+    from roskva.core.registrar import RegistrarConfig
 
 _SMALL_SET: Final = 128
 """Up to here a sync is cheaper whole than by bucket."""
@@ -28,23 +30,11 @@ _BY_DIGEST: Final = 0
 
 
 class Registrations:
-    def __init__(
-        self,
-        interests: Interests,
-        outbox: Outbox,
-        row_writes: RowWrites,
-        notifications: Notifications,
-        counters: dict[str, int],
-        max_registrations: int,
-        sync_timeout: float,
-    ) -> None:
-        self.interests = interests
-        self.outbox = outbox
-        self.row_writes = row_writes
+    def __init__(self, config: "RegistrarConfig", notifications: Notifications) -> None:
+        self.config = config
         self.notifications = notifications
-        self.counters = counters
-        self.max_registrations = max_registrations
-        self.sync_timeout = sync_timeout
+        self.interests, self.outbox = notifications.interests, notifications.outbox
+        self.row_writes, self.counters = notifications.row_writes, notifications.counters
         notifications.confirm = self.confirm
 
     def apply_operations(
@@ -77,7 +67,7 @@ class Registrations:
             changed += synced
             if not changed:
                 self.outbox.to(session).digest = True
-        self.outbox.emit(*self.interests.take_changes())
+        self.interests.send_changes()
         self.row_writes.write(session, changed)
         for key in list(unconfirmed):
             self.confirm(session, key)
@@ -91,7 +81,7 @@ class Registrations:
             return None
         if key in event.undecided:
             return Unavailable
-        return LimitExceeded if len(session.registered) >= self.max_registrations else None
+        return LimitExceeded if len(session.registered) >= self.config.max_registrations else None
 
     def _refuse(self, session: Session, key: Key, number: int, error: type[RoskvaError]) -> bool:
         """Whether the row has to change: what a client may not register for it loses, if it had
@@ -162,7 +152,7 @@ class Registrations:
         if session.unsaved:
             return
         asked_at = session.sync_asked_at
-        if asked_at is not None and self.interests.now < asked_at + self.sync_timeout:
+        if asked_at is not None and self.interests.now < asked_at + self.config.sync_timeout:
             return
         session.sync_asked_at = self.interests.now
         sums: list[int] = []

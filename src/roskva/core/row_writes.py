@@ -13,7 +13,7 @@ from typing import Final
 from roskva.core.effects import SendLink
 from roskva.core.freshness import Acked
 from roskva.core.interest import Interests, ShardLink
-from roskva.core.session import Outbox, Session, SessionPhase, Watched
+from roskva.core.session import Session, SessionPhase, Watched
 from roskva.model import Key
 from roskva.wire.links import MAX_LINK_PARTS, OpenSession, Registered, WriteRow, WriteRows
 
@@ -22,9 +22,9 @@ _FLUSHED_AT_ONCE: Final = 1000
 
 
 class RowWrites:
-    def __init__(self, interests: Interests, outbox: Outbox, ack_flush: float) -> None:
+    def __init__(self, interests: Interests, ack_flush: float) -> None:
         self.interests = interests
-        self.outbox = outbox
+        self.outbox = interests.outbox
         self.ack_flush = ack_flush
         self.flush_at: float | None = None
         self.requests = 0

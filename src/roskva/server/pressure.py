@@ -54,7 +54,7 @@ class Pressure:
         self._turn = 0
 
     def late_by(self, lag_s: float) -> None:
-        """The loop, as measured every so often (`measuring.py`)."""
+        """The loop, as measured every so often."""
         self._turn += 1
         self.measured(lag_s, measured_memory() if self._turn % _MEMORY_EVERY == 0 else None)
 

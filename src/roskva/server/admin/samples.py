@@ -20,7 +20,7 @@ _OF_MATCHER: Final = {
 _OF_REGISTRAR: Final = {
     "broadcasts": "broadcasts",
     "acks": "acks",
-    "resent": "notifications_resent",
+    "notified_again": "notifications_resent",
     "suppressed": "notifications_suppressed",
     "lagged": "slow_sessions_skipped",
     "syncs": "sync_repairs",
