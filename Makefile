@@ -52,7 +52,7 @@ check: $(STAMP)
 test: check $(QUICK_SPARK)
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
 	@tools/java.sh
-	$(BIN)/pytest $(WORKERS) 3 -m "not verify"
+	$(BIN)/pytest $(WORKERS) 3 -m "not verify" --durations 15 --costs
 
 verify: check $(QUICK_SPARK)
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium $(PEERS)

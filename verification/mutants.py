@@ -8,17 +8,20 @@ nothing would prove nothing.
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from roskva.simulation.campaign import run_tape
 from roskva.simulation.tape import tape_of
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_SEEDS: Final = 200
 
@@ -376,10 +379,20 @@ def hunt(mutant: Mutant, seeds: Sequence[int] = range(MAX_SEEDS)) -> Hunt:
 
 
 def hunt_all(workers: int, progress: Callable[[Hunt], None] | None = None) -> list[Hunt]:
-    hunts = []
+    return on_all_cores(hunt, MUTANTS, workers, progress)
+
+
+def on_all_cores(
+    work: Callable[[T], R],
+    items: Iterable[T],
+    workers: int,
+    progress: Callable[[R], None] | None = None,
+) -> list[R]:
+    """In the order of the items; `progress` is handed each result as it comes."""
+    results = []
     with ProcessPoolExecutor(workers) as pool:
-        for found in pool.map(hunt, MUTANTS, chunksize=1):
-            hunts.append(found)
+        for result in pool.map(work, items, chunksize=1):
+            results.append(result)
             if progress is not None:
-                progress(found)
-    return hunts
+                progress(result)
+    return results

@@ -10,7 +10,6 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from typing import Final
@@ -23,7 +22,7 @@ from verification.exploration.bounds import CONFIGURATIONS, HUNTING_GROUNDS, Bou
 from verification.exploration.cluster import Cluster
 from verification.exploration.moves import Move, Moves
 from verification.exploration.state import ExploredState, decode, encode
-from verification.mutants import MUTANTS, planted
+from verification.mutants import MUTANTS, on_all_cores, planted
 
 MAX_ROUNDS = 20
 """Of slow moves, after which a walk that still goes on counts as endless."""
@@ -308,14 +307,7 @@ class Hunted(msgspec.Struct, frozen=True):
 def explore_all(
     workers: int, progress: Callable[[Exploration], None] | None = None
 ) -> list[Exploration]:
-    """`progress` is handed each one as it ends, in the order of `CONFIGURATIONS`."""
-    done: list[Exploration] = []
-    with ProcessPoolExecutor(workers) as pool:
-        for exploration in pool.map(explore, CONFIGURATIONS, chunksize=1):
-            done.append(exploration)
-            if progress is not None:
-                progress(exploration)
-    return done
+    return on_all_cores(explore, CONFIGURATIONS, workers, progress)
 
 
 def explore_mutant(patch: Patch) -> Exploration:
@@ -332,13 +324,7 @@ def explore_mutant(patch: Patch) -> Exploration:
 def hunt_within_bounds(
     workers: int, progress: Callable[[Hunted], None] | None = None
 ) -> list[Hunted]:
-    done: list[Hunted] = []
-    with ProcessPoolExecutor(workers) as pool:
-        for hunted in pool.map(_hunt, WITHIN_BOUNDS, chunksize=1):
-            done.append(hunted)
-            if progress is not None:
-                progress(hunted)
-    return done
+    return on_all_cores(_hunt, WITHIN_BOUNDS, workers, progress)
 
 
 def _hunt(name: str) -> Hunted:
