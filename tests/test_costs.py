@@ -13,7 +13,7 @@ def test_every_directory_has_a_budget_and_all_together_are_12_minutes_of_two_cor
 
 def test_what_is_in_no_directory_is_counted_with_the_tests_of_all() -> None:
     assert directory_of("tests/test_docs.py::test_x[a::b/c]") == "tests"
-    assert directory_of("tests/server/inside/test_stages.py::test_y") == "tests/server"
+    assert directory_of("tests/server/admin/test_stages.py::test_y") == "tests/server"
 
 
 def test_the_dearest_comes_first_and_who_spends_too_much_is_named() -> None:
