@@ -1,7 +1,9 @@
 """The order of effects of a shard: appended, applied, told, answered."""
 
 import pickle
+from random import Random
 
+import pytest
 from tests.host.shards import AN_HOUR_US, LINEAGE, NOW, WALL_US, Asked, kinds, sent, unversioned
 
 from roskva.core.effects import (
@@ -19,11 +21,21 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
+from roskva.core.objects import coalesce
 from roskva.errors import StorageUnavailable
 from roskva.host.effects import Append, NotAppended, SetMarker
 from roskva.host.shard import SLICE, every_app
 from roskva.model import Update
-from roskva.wire.links import NotPublished, Offer, OpenSession, Pushes, Taken, UpdatesPublished
+from roskva.wire.links import (
+    CurrentVersion,
+    NotPublished,
+    Offer,
+    OpenSession,
+    Pushes,
+    Taken,
+    UpdatesPublished,
+    Versions,
+)
 
 X, Y = "app/x", "app/y"
 ROW = ObjectRow()
@@ -245,3 +257,50 @@ def test_a_host_can_be_pickled_in_the_middle_of_its_work() -> None:
     again = pickle.loads(pickle.dumps(shard.host))
     shard.host = again
     assert kinds(shard.commit()) == ["Pushes", "UpdatesPublished"]
+
+
+# However updates reach the matcher.
+
+
+def known(shard: Asked) -> list[CurrentVersion]:
+    """What the shard says of what was asked for last, when the store has nothing newer."""
+    (load,) = shard.take(LoadObjects)
+    (said,) = sent(shard.step(Loaded(load.id, dict.fromkeys(load.keys, ROW))))
+    assert isinstance(said, Versions)
+    return said.known
+
+
+def test_on_the_fast_path_all_that_is_published_was_new_or_old() -> None:
+    dice, shard, count = Random(0), Asked(), 300
+    for request in range(1, count + 1):
+        shard.publish(request, Update(dice.choice((X, Y)), dice.randrange(50)))
+        if dice.random() < 0.3:
+            shard.commit()
+    shard.commit()
+    counted = shard.host.matcher.counters
+    assert counted["applied"] + counted["old"] == count
+    assert counted["old"] > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_marker_reaches_the_end_whoever_brings_what(seed: int) -> None:
+    """Some apps are not on the fast path; a bridge offers what was published in ranges, some of it
+    twice, and without what is outdated."""
+    dice, shard = Random(seed), Asked(slow=frozenset(("slow",)))
+    feed: list[tuple[int, Update]] = []
+    offered = 0
+    for request in range(1, 301):
+        update = Update(dice.choice((X, Y, "slow/x", "slow/y")), dice.randrange(50))
+        shard.publish(request, update)
+        shard.commit()
+        feed.append((shard.end, update))
+        while offered < shard.end and (dice.random() < 0.1 or request == 300):
+            first = max(1, offered + 1 - dice.randrange(3))
+            offered = dice.randint(offered + 1, shard.end)
+            part = [entry for entry in feed if first <= entry[0] <= offered]
+            shard.say(Offer(1, 0, LINEAGE, first, offered, coalesce(part)), link=9)
+    assert shard.host.matcher.applied == shard.end
+    newest = {key: max(u.version for _, u in feed if u.object == key) for key in (X, "slow/x")}
+    shard.watch(*newest)
+    told = {one.object: one.version for one in known(shard)}
+    assert told == newest
