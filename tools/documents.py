@@ -78,19 +78,23 @@ prober and somebody who asks every few seconds it is less than 3 % of what a cor
 (`benchmarks/serving/observed.py`). Counters begin at 0 when their process starts; `rate` and
 `increase` of Prometheus know how to deal with that.
 
-## What adds up
+## What is counted where
 
-Label `traffic` is `users`, or `probe` for what the prober of the node itself does.
+Label `traffic` is `users`, or `probe` for what the prober of the node itself does; measures without
+it count both.
 
-- `roskva_updates_published_total` = `roskva_updates_applied_total` + `roskva_updates_old_total`, as
-  soon as the matchers stand at the end of the feed. A reset counts as an update. *Old* is what is
-  not newer than what the matcher has in memory; an old version of an object that nobody online
-  cares about is dropped by the store later, and counts as applied. After a start, what is read
-  again from the feed counts as applied or old without having been published to this process.
-- `roskva_notifications_first_total` = `acked` + `superseded` + `outstanding` + `abandoned`, at any
-  time. A *first send* is the first time that a session is told what an object stands at. Telling it
-  again counts in `resent`, and nowhere else. EventSource and MQTT with QoS 0 have no acks: theirs
-  end as superseded or abandoned.
+- `roskva_updates_published_total`: where a group of updates becomes durable, each once. A reset
+  counts as an update.
+- `roskva_updates_applied_total` and `roskva_updates_old_total`: by the matcher, as what came was
+  newer than what it has in memory, or was not. An old version of an object that nobody online
+  cares about is dropped by the store later, and counts as applied. On the fast path both add up
+  to what was published. After a start, what is read again from the feed counts without having
+  been published to this process. What came before a gap was closed comes again, and counts again,
+  as old. What the bridge leaves out, because the range has something newer, counts nowhere.
+- `roskva_notifications_total`: what was handed to connections. Some of it is repeated: once a
+  minute each session is told again what it has not acked, and that counts in
+  `roskva_notifications_resent_total`, too. EventSource and MQTT with QoS 0 have no acks.
+- `roskva_acks_total`: each ack that was taken; one that repeats another counts as well.
 """
 
 _COMMON = "All have the label `process`, but those of the pipeline and the prober."

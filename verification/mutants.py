@@ -128,7 +128,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "publish acknowledged before it is on disk",
-        ("feed.active:ActiveSegment.sync", "self._file.sync()", "pass"),
+        ("feed.segment:ActiveSegment.sync", "self._file.sync()", "pass"),
     ),
     # The table.
     _mutant(

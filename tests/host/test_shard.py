@@ -200,6 +200,18 @@ def test_a_gap_that_the_bridge_has_closed_is_not_read_again() -> None:
     assert shard.take(ReadFeed) == []
 
 
+def test_a_gap_is_read_to_its_end_once_patience_with_the_bridge_is_over() -> None:
+    shard = with_a_bridge()
+    shard.end = 5
+    shard.publish(1, Update(X, 9))
+    shard.commit()
+    shard.now += 2.0
+    shard.step(Tick())
+    assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
+    shard.step(Apply(LINEAGE, 1, 2, [(1, Update(X, 1)), (2, Update(X, 2))]))
+    assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 2)], "a slice at a time, and at once"
+
+
 def test_patience_with_the_bridge_ends_though_the_matcher_asks_again() -> None:
     shard = with_a_bridge()
     shard.end = 1

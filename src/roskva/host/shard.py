@@ -72,7 +72,7 @@ ROW_MESSAGES: Final = (OpenSession, WriteRow, WriteRows, CloseSession, Forget)
 SLICE: Final = 1000
 """Updates applied in one step of the matcher."""
 _BRIDGE_GONE_S: Final = 10.0
-_BRIDGE_PATIENCE_S: Final = 2.0
+BRIDGE_PATIENCE_S: Final = 2.0
 _AHEAD_US: Final = 60 * 10**6
 """Of versions that may be assigned before a higher limit is on disk."""
 
@@ -116,6 +116,8 @@ class ShardHost:
         self.bridge_heard_at = -math.inf
         self.read_later: tuple[float, ReadFeed] | None = None
         """When to read the feed by ourselves, unless the gap is closed by then."""
+        self.read_up_to = 0
+        """Before this offset we wait for the bridge no longer."""
         self._effects: list[HostEffect] = []
 
     def next_deadline(self) -> float | None:
@@ -175,6 +177,7 @@ class ShardHost:
         if self.read_later is not None and now >= self.read_later[0]:
             (_, asked), self.read_later = self.read_later, None
             if self.matcher.applied == asked.after:  # else the gap is closed, or a part of it
+                self.read_up_to = self.matcher.feed_last
                 self._effects.append(asked)
         self._match(Tick(), now)
 
@@ -298,10 +301,11 @@ class ShardHost:
 
     def _read_feed(self, asked: ReadFeed, now: float) -> None:
         """A bridge that is at work closes gaps as well; but nobody else helps us to catch up. Asked
-        again for the same, the patience runs on."""
-        if self.matcher.caught_up and now < self.bridge_heard_at + _BRIDGE_GONE_S:
+        again for the same, the patience runs on; and when it is over, the gap is read to its end."""
+        bridged = self.matcher.caught_up and now < self.bridge_heard_at + _BRIDGE_GONE_S
+        if bridged and asked.after >= self.read_up_to:
             if self.read_later is None or self.read_later[1] != asked:
-                self.read_later = now + _BRIDGE_PATIENCE_S, asked
+                self.read_later = now + BRIDGE_PATIENCE_S, asked
         else:
             self.read_later = None
             self._effects.append(asked)

@@ -18,6 +18,7 @@ import msgspec
 
 from roskva.core.identity import Standing, TokenKeys
 from roskva.feed.base import START, Batch, Marker
+from roskva.host.shard import BRIDGE_PATIENCE_S
 from roskva.model import NO_VERSION, NOBODY, Key, Principal, Update, shard_of
 from roskva.simulation.clients import APP, AnyClient, ClientNode
 from roskva.simulation.clock import Clock
@@ -190,7 +191,7 @@ class World:
         connect = 1.2 * (8.0 + 4.0) + 2 * swarm.answer_timeout + herd
         notice = 1.2 * swarm.heartbeat + swarm.answer_timeout + swarm.sync_timeout
         retry = 2 * (1.2 * (swarm.answer_timeout + 8.0))
-        feed = swarm.feed_tick + 2.0 * 4 + 2.0
+        feed = swarm.feed_tick + 2.0 * 4 + 2.0 + BRIDGE_PATIENCE_S
         tell = 2 * swarm.scan_interval + 2.0 + 3 * swarm.app_delay + 5.0
         return (link + connect + notice + retry + feed + tell) * (1 + swarm.drift)
 
@@ -316,7 +317,7 @@ class World:
                 self.oracle.check_confirmed(client.name, key, knows, since)
 
         looked = 2 * swarm.app_delay + max(client.busy_until - self.clock.now, 0.0)
-        fed = 2 * swarm.feed_tick + 3.0
+        fed = 2 * swarm.feed_tick + 3.0 + BRIDGE_PATIENCE_S
         self.clock.after(fed + looked, partial(check, since - 5.0))
         lost = client.conn is not None and client.conn.was_deaf_after(asked_at)
         if not (net.lossy or net.slow or lost):  # else what it was told may be lost, and come again
