@@ -1,3 +1,5 @@
+"""How long an update took from stage to stage."""
+
 from roskva.server.admin.queries import stage_times
 
 
