@@ -211,11 +211,15 @@ class Node:
     def counter(self, name: str) -> int:
         return sum(process["counters"].get(name, 0) for process in self._answered())
 
-    def links_opened(self) -> dict[int, int]:
-        """How often each registrar has opened a link to a shard, by its pid. After each opening
-        clients are told once more what they have not acked."""
+    def reasons_to_repeat(self) -> dict[int, int]:
+        """How often each registrar has opened a link to a shard or scanned a session, by its pid.
+        After either, clients are told once more what they have not acked."""
         counted = {p["pid"]: p["counters"] for p in self.status()["processes"] if "counters" in p}
-        return {pid: c["links_opened"] for pid, c in counted.items() if "links_opened" in c}
+        return {
+            pid: counters["links_opened"] + counters["scans"]
+            for pid, counters in counted.items()
+            if "scans" in counters
+        }
 
     def _answered(self) -> list[dict[str, Any]]:
         """Every process; of one that does not answer for a while the status has only the name."""

@@ -45,14 +45,31 @@ async def test_after_a_link_was_opened_again_a_version_may_be_told_once_more(
     async with CHANNELS[channel](node) as client:
         await client.register(key)
         told = await client.told()
-        before, by_then = node.links_opened(), dict(client.told_before)
+        before, by_then = node.counter("links_opened"), dict(client.told_before)
         state = node.signal("state-0", signal.SIGSTOP)
         await asyncio.to_thread(await_that, lambda: not node.is_ready(), PATIENCE_S)
         os.kill(state, signal.SIGCONT)
-        await asyncio.to_thread(await_that, lambda: node.links_opened() != before, PATIENCE_S)
+        await asyncio.to_thread(
+            await_that, lambda: node.counter("links_opened") > before, PATIENCE_S
+        )
         await asyncio.to_thread(node.await_ready)
         await asyncio.to_thread(await_that, lambda: client.told_before != by_then, PATIENCE_S)
         assert client.inbox.empty()
         await client.ack(told)
         node.publish(key, 2)
         assert await client.took() == (key, 2)
+
+
+@in_loop
+async def test_after_a_scan_of_its_session_a_version_may_be_told_once_more(
+    start_node: Callable[..., Node], fresh: Callable[[], str]
+) -> None:
+    node, key = start_node(), fresh()
+    node.publish(key, 1)
+    async with CHANNELS["websocket-msgpack"](node) as client:
+        await client.register(key)
+        told, by_then = await client.told(), dict(client.told_before)
+        await asyncio.to_thread(await_that, lambda: client.told_before != by_then, PATIENCE_S)
+        assert node.counter("scans") == 1
+        assert client.inbox.empty()
+        await client.ack(told)

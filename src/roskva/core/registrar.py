@@ -78,7 +78,7 @@ from roskva.wire.messages import ClientMessage, Failure, Hello, ServerDigest
 COUNTERS: Final = (
     *("broadcasts", "notified", "acks", "stale_acks", "forged_acks", "suppressed", "lagged"),
     *("syncs", "turned_away", "rejected_tokens", "fenced", "stale_messages", "expired"),
-    *("revoked", "refreshed_tokens", "over_session_limit", "links_opened"),
+    *("revoked", "refreshed_tokens", "over_session_limit", "links_opened", "scans"),
 )
 
 
@@ -323,6 +323,7 @@ class Registrar:
                 self.saving.save_again(session)
             self.admitting.refresh(session)
             if not session.lagging:  # else it is scanned when it has drained
+                self.counters["scans"] += 1
                 self.telling.walk(session)
         self._visit_later(session, self.config.scan_interval)
 

@@ -43,9 +43,9 @@ class Driver(ABC):
         self.keys: list[str] = []
         self.inbox: asyncio.Queue[Told] = asyncio.Queue()
         self.told_before: dict[tuple[str, int | None, Any], dict[int, int]] = {}
-        """What it was told in this session, and how often links had been opened by then."""
+        """What it was told in this session, and how many reasons there were by then to repeat."""
         self.twice: list[str] = []
-        """Told again for no reason that the node admits to."""
+        """Told again for no reason that the node counts."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """By the server, with its reason."""
 
@@ -69,7 +69,7 @@ class Driver(ABC):
         self.inbox = asyncio.Queue()
         self.told_before = {}
         async with asyncio.timeout(PATIENCE_S):
-            self._opened = await asyncio.to_thread(self.node.links_opened)
+            self._reasons = await asyncio.to_thread(self.node.reasons_to_repeat)
             await self._connect()
 
     @abstractmethod
@@ -96,24 +96,26 @@ class Driver(ABC):
         return told
 
     def take(self, told: Told) -> None:
-        """Into the inbox, but for a version that is told again because a link was opened.
+        """Into the inbox, but for a version that is told again with reason.
 
-        A registrar that reopens a link to a shard tells once more what is not acked, or whose ack
-        crosses it. Any other version that is told twice in a session, acked or not, is a fault.
-        *Unknown* is told again for every newer version that overtakes its ack.
+        A registrar that reopens a link to a shard, or scans a session, tells once more what is not
+        acked, or whose ack crosses it. Any other version that is told twice in a session, acked or
+        not, is a fault. *Unknown* is told again for every newer version that overtakes its ack.
         """
         same = (told.object, told.version, self.epoch_of(told))
         before = self.told_before.get(same)
         if before is None or told.version is None:
-            self.told_before[same] = self._opened
+            self.told_before[same] = self._reasons
             self.inbox.put_nowait(told)
             return
         try:
-            now = self.told_before[same] = self.node.links_opened()
+            now = self.told_before[same] = self.node.reasons_to_repeat()
         except httpx.TransportError:
             return  # it has gone in the meantime: nobody can say
-        if all(opened <= before.get(registrar, 0) for registrar, opened in now.items()):
-            self.twice.append(f"{told} once more, and no link was opened since")
+        if all(reasons <= before.get(registrar, 0) for registrar, reasons in now.items()):
+            self.twice.append(
+                f"{told} once more, and no link was opened since, nor its session scanned"
+            )
 
     def epoch_of(self, told: Told) -> Any:
         """What else tells two notifications of the same version apart, where the channel has it."""
