@@ -7,9 +7,9 @@ A node runs in this process, somebody is registered over a WebSocket, and an upd
 From the moment in which it is durable until it has been written to the socket, every function of
 the package that is handed the update, in whatever form, is noted, if it hands it on: if something
 with the update in it comes out of it, it is put among what leaves, or a function that it calls
-hands it on. What only spells a
-value or belongs to one (`wire/`, methods of values) is no step of the way, and who only looks
-(counters, rows that are written later) hands nothing on.
+hands it on. What only spells a value, gathers values or belongs to one (`wire/`, `Outbox.emit`,
+methods of values) is no step of the way, and who only looks (counters, rows that are written later)
+hands nothing on.
 """
 
 import asyncio
@@ -104,8 +104,11 @@ class Recorder:
         value = next((text for text in held if text), None) or _held(own)
         if value is None or module.startswith("wire/") or isinstance(own, _VALUES):
             return
+        if code is Outbox.emit.__code__:
+            stack[-1][1].hands_on = True
+            return
         call = _Call(Step(module, code.co_qualname, value))
-        call.hands_on = code in (Outbox.emit.__code__, MessageDelivery.notify.__code__)
+        call.hands_on = code is MessageDelivery.notify.__code__
         (stack[-1][1].calls if stack else self.calls).append(call)
         stack.append((frame, call))
 

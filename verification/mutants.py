@@ -198,7 +198,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "source suppressed although the previous version was missed",
         (
-            "core.notifications:Notifications._authors",
+            "core.registrar:Registrar._authors",
             "if acked == before",
             "if True",
         ),
@@ -222,8 +222,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "nothing sent twice",
         (
-            "core.registrar:Registrar._check",
-            "self.notifications.start_walk(session, repeats=True)",
+            "core.admission:SessionAdmission._check",
+            "self.registrar.start_walk(session, repeats=True)",
             "pass",
         ),
     ),
@@ -238,7 +238,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "ack of what was overtaken counts for the latest",
         (
-            "core.notifications:Notifications._ack_for_many",
+            "core.registrar:Registrar._ack_for_many",
             "held[session] = new",
             "held[session] = known",
         ),

@@ -37,7 +37,7 @@ def test_core_wire_and_host_are_pure(path: Path) -> None:
 
 
 def test_there_is_something_to_check() -> None:
-    assert {"client.py", "registrar.py", "matcher.py", "codec.py", "fanout.py", "decode.py"} <= {
+    assert {"client.py", "registrar.py", "matcher.py", "codec.py", "delivery.py", "decode.py"} <= {
         path.name for path in PURE
     }
 

@@ -18,7 +18,6 @@ from roskva.core.backoff import Dice, Rate, RateLimit
 from roskva.core.client import ClientMachine, ClientPhase
 from roskva.core.interest import Interests
 from roskva.core.matcher import Matcher
-from roskva.core.notifications import Notifications
 from roskva.core.registrar import Registrar
 from roskva.core.row_writes import RowWrites
 from roskva.core.rows import Rows
@@ -86,10 +85,10 @@ def settle_registrar(core: Registrar, lags: bool) -> None:
     core.ping_at = LATER
     if core.row_writes.flush_at is not None:
         core.row_writes.flush_at = LATER
-    visits: dict[Any, Session] = {s.conn: s for turn in core.wheel.values() for s in turn}
+    visits: dict[Any, Session] = {s.conn: s for turn in core.admission.wheel.values() for s in turn}
     there = [visits[conn] for conn in sorted(visits) if core.conns.get(conn) is visits[conn]]
-    core.wheel = {int(LATER): there} if there else {}
-    core.wheel_turn = int(NOW)
+    core.admission.wheel = {int(LATER): there} if there else {}
+    core.admission.wheel_turn = int(NOW)
     for session in core.conns.values():
         session.heard_at = NOW
         if session.dirty is not None:
@@ -146,12 +145,12 @@ def settle_rows(core: Rows) -> None:
 
 _SKIPPED: Final = frozenset(
     (
-        *("config", "keys", "standing", "counters", "_effects", "outbox", "confirm"),
+        *("config", "keys", "standing", "counters", "_effects", "outbox", "registrar"),
         *("slow", "walk_repeats"),  # the one follows from `lagging`, the other counts
     )
 )
 _SKIPPED_OF_REGISTRARS: Final = _SKIPPED | {"watched", "conns", "sessions"}  # its parts have them
-_SHARED: Final = (Interests, RowWrites, Notifications)
+_SHARED: Final = (Interests, RowWrites)
 
 
 class _Freezer:

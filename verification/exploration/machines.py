@@ -293,7 +293,7 @@ class KnownRegistrar:
     __slots__ = ("flushes", "known", "lingers", "problem", "sessions", "works")
 
     def __init__(self, core: Registrar) -> None:
-        visited = {s.conn for turn in core.wheel.values() for s in turn}
+        visited = {s.conn for turn in core.admission.wheel.values() for s in turn}
         self.sessions: dict[Any, KnownSession] = {
             conn: KnownSession(session, conn in visited) for conn, session in core.conns.items()
         }
@@ -316,7 +316,7 @@ def _left_behind(core: Registrar) -> str | None:
         "objects": [s for watched in core.watched.values() for s in watched.sessions],
         "unwritten acks": list(link.dirty),
         "waiting": list(link.waiting),
-        "walks": list(core.notifications.walks),
+        "walks": list(core.walks),
     }
     for where, sessions in held.items():
         if any(core.conns.get(session.conn) is not session for session in sessions):
@@ -340,7 +340,7 @@ class RegistrarMachines(Machines[Registrar, KnownRegistrar]):
     def _make(self) -> Registrar:
         config = RegistrarConfig("registrar", 1, handshakes=NO_LIMIT)
         core = Registrar(config, OpenTokens({}, 0), 0, NOW)
-        for part in (core, core.admission, core.registrations, core.notifications):
+        for part in (core, core.admission, core.registrations):
             part.counters = Mute()
         return core
 
@@ -389,10 +389,11 @@ class RegistrarMachines(Machines[Registrar, KnownRegistrar]):
                 if why == "expire":
                     session.heard_at = LONG_AGO
                 later = {
-                    turn: [s for s in at if s is not session] for turn, at in core.wheel.items()
+                    turn: [s for s in at if s is not session]
+                    for turn, at in core.admission.wheel.items()
                 }
-                core.wheel = {**later, int(NOW): [session]}
-                core.wheel_turn = int(NOW) - 1
+                core.admission.wheel = {**later, int(NOW): [session]}
+                core.admission.wheel_turn = int(NOW) - 1
 
     def _out(self, effect: Effect) -> list[Words]:
         match effect:

@@ -1,48 +1,42 @@
-"""Sessions as they come and go: who is let in, who is sent away, and with which token.
+"""Sessions as they come and go: who is let in, with which token, who is still there, who is sent
+away.
 
 A server takes so many handshakes at a time, and so many sessions of one principal. Whoever is
 turned away because of the first is given a slot of its own to come back in; the second is its own
 doing, and it is told so. A session is granted after the row's owner has opened it, so the older one
-of its client is fenced by then.
+of its client is fenced by then. From then on it is checked every so often, until it ends.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from roskva.core.backoff import RateLimit
 from roskva.core.effects import Attached, Handle, Reloaded, SendLink, Watching
 from roskva.core.identity import NONCE_BYTES, Claims, Standing, TokenKeys
 from roskva.core.interest import ShardLink
-from roskva.core.notifications import Notifications
-from roskva.core.session import Session, SessionPhase
+from roskva.core.session import TURN, Session, SessionPhase
 from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
 from roskva.model import Principal, shard_of
 from roskva.wire.links import CloseSession, Registered, SessionOpened
 from roskva.wire.messages import Grant, Hello, ServerError, SessionConfig
 
 if TYPE_CHECKING:
-    from roskva.core.registrar import RegistrarConfig
+    from roskva.core.registrar import Registrar
 
 
 class SessionAdmission:
-    def __init__(
-        self,
-        config: "RegistrarConfig",
-        keys: TokenKeys,
-        wall_s: float,
-        notifications: Notifications,
-    ) -> None:
-        self.config = config
+    def __init__(self, registrar: "Registrar", keys: TokenKeys, wall_s: float) -> None:
+        self.registrar = registrar
+        self.config, self.counters = registrar.config, registrar.counters
+        self.interests, self.outbox = registrar.interests, registrar.outbox
+        self.row_writes, self.conns = registrar.row_writes, registrar.conns
         self.keys = keys
         self.standing = Standing()
         self.wall_s = wall_s
         """What the wall's clock shows when ours begins."""
-        self.notifications = notifications
-        self.interests, self.outbox = notifications.interests, notifications.outbox
-        self.row_writes, self.counters = notifications.row_writes, notifications.counters
-        self.conns = notifications.conns
         self.sessions: dict[tuple[bytes, int], Session] = {}
         """By client and number: each shard counts its own."""
         self.joined: dict[tuple[str | None, str], int] = {}
@@ -50,13 +44,18 @@ class SessionAdmission:
         self.leaving: deque[Session] = deque()
         """They are over, and still in what is kept of the objects they were registered for."""
         self.shedding = False
-        self.handshakes = RateLimit(config.handshakes)
+        self.handshakes = RateLimit(self.config.handshakes)
         self.next_slot = self.interests.now
+        self.to_check: deque[Session] = deque()
+        self.wheel: dict[int, list[Session]] = {}
+        """Who is to be checked, by the second."""
+        self.wheel_turn = int(self.interests.now)
 
     # They come.
 
     def accept(self, conn: Handle, bits: bytes) -> Session:
         session = self.conns[conn] = Session(conn, bits, self.interests.now)
+        self._check_later(session, self.config.handshake_timeout)
         return session
 
     def hello(self, session: Session, hello: Hello, principal: Principal) -> None:
@@ -96,7 +95,7 @@ class SessionAdmission:
             return
         session.phase = SessionPhase.OPEN
         self._add(session, event.registered)
-        self.notifications.start_walk(session)
+        self.registrar.start_walk(session)
 
     def _has_room(self) -> bool:
         """For one more handshake, now."""
@@ -196,7 +195,7 @@ class SessionAdmission:
             session.bits = session.bits[16:]
             out.grant = Grant(session.client, self._token(session), session.nonce)
         session.nonce = None
-        self.notifications.start_walk(session)
+        self.registrar.start_walk(session)
 
     def _token(self, session: Session) -> bytes:
         now, lifetime, principal = self.interests.now, self.config.token_lifetime, session.principal
@@ -211,7 +210,45 @@ class SessionAdmission:
         )
         return self.keys.seal(claims, session.bits[:NONCE_BYTES])
 
-    def refresh(self, session: Session) -> None:
+    # They stay.
+
+    def _check_later(self, session: Session, delay: float) -> None:
+        turn = self.wheel_turn + max(1, round(delay))
+        self.wheel.setdefault(turn, []).append(session)
+
+    def turn_wheel(self) -> None:
+        while self.wheel_turn < int(self.interests.now):
+            self.wheel_turn += 1
+            self.to_check.extend(self.wheel.pop(self.wheel_turn, ()))
+
+    def check_some(self) -> None:
+        for _ in range(min(len(self.to_check), TURN)):
+            self._check(self.to_check.popleft())
+
+    def _check(self, session: Session) -> None:
+        """Every session's regular check: is it there, is its row safe, is it told everything?"""
+        if self.conns.get(session.conn) is not session:
+            return
+        if session.phase is SessionPhase.OPEN:
+            patience = self.config.heartbeat * self.config.missed_heartbeats
+        else:
+            patience = self.config.handshake_timeout / 2
+        if self.interests.now - session.heard_at > patience:
+            self.counters["expired"] += 1
+            out = self.outbox.to(session)
+            out.close = True
+            if session.phase is SessionPhase.OPENING:
+                out.error = ServerError(Unavailable.code, "this client's shard does not answer")
+            return
+        if session.phase is SessionPhase.OPEN:
+            if session.unsaved:
+                self.row_writes.repeat_writes(session)
+            self._refresh(session)
+            if not session.lagging:  # else it is scanned when it has drained
+                self.registrar.start_walk(session, repeats=True)
+        self._check_later(session, self.config.scan_interval)
+
+    def _refresh(self, session: Session) -> None:
         """A client that stays longer than its token lasts has another by then. The bits are used
         but once: each time, others are made of them."""
         if session.refresh_at is not None and self.interests.now >= session.refresh_at:
@@ -249,7 +286,7 @@ class SessionAdmission:
             return
         link = self.row_writes.link_of(session)
         link.waiting.pop(session, None)
-        self.notifications.slow.discard(session)
+        self.registrar.slow.discard(session)
         named = session.client, session.number
         if self.sessions.get(named) is not session:
             self.row_writes.drop_acks(session)  # another one has its number, or it has none
@@ -262,3 +299,11 @@ class SessionAdmission:
             self._part(session.principal)
         session.phase = SessionPhase.GREETING
         self.leaving.append(session)
+
+    def let_go_of_some(self) -> None:
+        """A slice of what a session that ended was registered for."""
+        session = self.leaving[0]
+        for watched in list(islice(session.registered.values(), TURN)):
+            self.interests.release(session, watched)
+        if not session.registered:
+            self.leaving.popleft()

@@ -93,8 +93,9 @@ class Interests:
             self.lingering.pop(key, None)
         return watched
 
-    def release(self, watched: Watched) -> None:
-        """A session left; the last one leaves the object lingering."""
+    def release(self, session: Session, watched: Watched) -> None:
+        """A session leaves; the last one leaves the object lingering."""
+        session.remove(watched)
         if not watched.sessions:
             self.lingering[watched.key] = self.now + self.linger
 

@@ -1,14 +1,23 @@
-"""The registrar: sessions, and what they are registered for.
+"""The registrar: what happens, who is told of it, and what they have acked.
 
 Everything here is soft. Registrations are kept in rows at the client's shard (`rows.py`), versions
 at the object's shard (`matcher.py`); a registrar joins the two for whoever is online and forgets
 when the session ends. Any registrar can serve any client.
 
 Its parts: `interest.py` is its lower edge, the objects it watches and the links to their shards;
-`admission.py` lets sessions in and out; `registrations.py` is what they want, `notifications.py`
-what they are told and have acked; `row_writes.py` writes the rows; `session.py` holds what all of
-them work on, and gathers what a step has to say. Here is what joins the parts: events, time, and
-work in slices.
+`admission.py` lets sessions in, checks on them and lets them go; `registrations.py` is what they
+want; `row_writes.py` writes the rows; `session.py` holds what all of them work on, and gathers what
+a step has to say.
+
+An update is one `Broadcast`: nothing is looked up or written down per session, because no session
+has acked a version above the object's `max_acked`. In all other cases (a new epoch, a shard behind
+its clients, a link that came back) the object has *arrived*, and the table of `freshness.py` is
+applied to each of its sessions. Whoever was left out is found again by a *walk* over its
+registrations; a session that lags keeps its place in its walk until it has drained.
+
+Acks come one by one or many at once. Two cases matter for speed. Many ack the latest version of an
+object, which they were told together: then what is the same for all is looked up once. Or what they
+ack was overtaken, as telling goes before hearing: then what is due to them stays the same.
 
 The duties, in order:
 
@@ -19,20 +28,23 @@ The duties, in order:
 4. Once per `scan_interval` every session is looked at, as a safety net: is it still there, is its
    row saved, is it told everything? That also repeats what was never acked.
 
-Long work is cut into slices: `next_deadline` is 0 while some is left.
+Long work (arrivals, walks, checks, farewells) is cut into slices: `next_deadline` is 0 while some
+is left.
 """
 
 from collections import deque
-from itertools import islice
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
 
+from roskva.core import freshness
 from roskva.core.admission import SessionAdmission
 from roskva.core.backoff import Rate
 from roskva.core.effects import (
     Acked,
     Attached,
+    Broadcast,
     Close,
     Closed,
     Dismissed,
@@ -55,16 +67,18 @@ from roskva.core.effects import (
     Watching,
     Withdrawn,
 )
+from roskva.core.freshness import NEVER, Due, Known, due
 from roskva.core.identity import TokenKeys
-from roskva.core.interest import Interests
-from roskva.core.notifications import TURN, Notifications
+from roskva.core.interest import Interests, ShardLink
 from roskva.core.registrations import Registrations
 from roskva.core.row_writes import RowWrites
-from roskva.core.session import Outbox, Session, SessionPhase
-from roskva.errors import Fenced, Unavailable
-from roskva.model import NO_VERSION
+from roskva.core.session import TURN, Outbox, Session, SessionPhase, Watched
+from roskva.errors import Fenced
+from roskva.model import NO_VERSION, Key
 from roskva.wire.links import (
+    CurrentVersion,
     Pong,
+    Push,
     Pushes,
     RowRefused,
     RowWritten,
@@ -72,7 +86,17 @@ from roskva.wire.links import (
     Superseded,
     Versions,
 )
-from roskva.wire.messages import ClientMessage, Hello, ServerDigest, ServerError
+from roskva.wire.messages import (
+    PROTOCOL,
+    ClientMessage,
+    Hello,
+    Notification,
+    ServerDigest,
+    ServerMessage,
+)
+
+WALK_BATCH: Final = 100
+"""Notifications a walk sends to one session before the channel had a chance to say it lags."""
 
 COUNTERS: Final = (
     *("broadcasts", "notified", "notified_again", "suppressed", "lagged"),
@@ -118,28 +142,27 @@ class Registrar:
         )
         self.watched = self.interests.watched
         self.row_writes = RowWrites(self.interests, config.ack_flush)
-        self.notifications = Notifications(
-            self.conns, self.interests, self.row_writes, self.counters
-        )
-        self.admission = SessionAdmission(config, keys, wall_us / 1e6 - now, self.notifications)
-        self.registrations = Registrations(config, self.notifications)
+        self.slow: set[Session] = set()
+        """Those that lag."""
+        self.arrived: deque[Watched] = deque()
+        self.walks: deque[Session] = deque()
+        self.admission = SessionAdmission(self, keys, wall_us / 1e6 - now)
+        self.registrations = Registrations(self)
         self.sessions = self.admission.sessions
-        self.to_check: deque[Session] = deque()
         self.ping_at = now + config.ping_interval
-        self.wheel: dict[int, list[Session]] = {}
-        self.wheel_turn = int(now)
 
     def next_deadline(self) -> float:
-        if self.to_check or self.admission.leaving:
+        admission = self.admission
+        if self.arrived or self.walks or admission.to_check or admission.leaving:
             return 0.0
-        if self.notifications.pending() or self.interests.has_to_resend():
+        if self.interests.has_to_resend():
             return 0.0
         deadline = self.ping_at
         flush_at = self.row_writes.flush_at
         if flush_at is not None and flush_at < deadline:
             deadline = flush_at
-        if self.wheel and self.wheel_turn + 1 < deadline:
-            deadline = self.wheel_turn + 1
+        if admission.wheel and admission.wheel_turn + 1 < deadline:
+            deadline = admission.wheel_turn + 1
         return deadline
 
     def step(self, event: Event, now: float) -> list[Effect]:
@@ -147,7 +170,7 @@ class Registrar:
         self.interests.step += 1
         kind = type(event)
         if kind is Acked:
-            self.notifications.take_acks(event)  # type: ignore[arg-type]
+            self.take_acks(event)  # type: ignore[arg-type]
             if not self.outbox.sessions:
                 return []  # as good as always; work in slices has its deadline
         elif kind is FromConnection:
@@ -156,13 +179,12 @@ class Registrar:
             self._from_link(event)  # type: ignore[arg-type]
         else:
             self._other(event)
-        if self.to_check:
-            for _ in range(min(len(self.to_check), TURN)):
-                self._check(self.to_check.popleft())
-        if self.notifications.pending():
-            self.notifications.work_on()
+        if self.admission.to_check:
+            self.admission.check_some()
+        if self.arrived or self.walks:
+            self._work_on()
         if self.admission.leaving:
-            self._leave(self.admission.leaving[0])
+            self.admission.let_go_of_some()
         if self.outbox.sessions:
             self._send_out()
         return self.outbox.take()
@@ -172,17 +194,17 @@ class Registrar:
             case Tick():
                 self._tick()
             case Opened():
-                self._accept(event.conn, event.bits)
+                self.admission.accept(event.conn, event.bits)
             case Attached():
-                self.admission.attach(self._accept(event.conn, b""), event)
+                self.admission.attach(self.admission.accept(event.conn, b""), event)
             case Watching():
-                self.admission.watch(self._accept(event.conn, b""), event)
+                self.admission.watch(self.admission.accept(event.conn, b""), event)
             case Closed():
                 self.admission.end(self.conns.get(event.conn))
             case Lagging(conn=conn) if conn in self.conns:
-                self.notifications.mark_lagging(self.conns[conn], event.since)
+                self.mark_lagging(self.conns[conn], event.since)
             case Drained(conn=conn) if conn in self.conns:
-                self.notifications.mark_drained(self.conns[conn])
+                self.mark_drained(self.conns[conn])
             case Dismissed(conn=conn) if conn in self.conns:
                 self.admission.dismiss(self.conns[conn], event.not_before_ms)
             case Withdrawn(conn=conn) if conn in self.conns:
@@ -205,11 +227,6 @@ class Registrar:
 
     # What clients say.
 
-    def _accept(self, conn: Handle, bits: bytes) -> Session:
-        session = self.admission.accept(conn, bits)
-        self._check_later(session, self.config.handshake_timeout)
-        return session
-
     def _received(self, event: FromConnection) -> None:
         session = self.conns.get(event.conn)
         if session is None:
@@ -229,9 +246,7 @@ class Registrar:
             return
         for ack in message.acks:
             version = ack.version
-            self.notifications.ack(
-                session, ack.object, NO_VERSION if version is None else version, ack.epoch
-            )
+            self.ack(session, ack.object, NO_VERSION if version is None else version, ack.epoch)
         if message.operations or message.syncs:
             if not all(link.up for link in self.interests.links):
                 self.outbox.to(session)  # it may take a while: say at least that we are here
@@ -267,9 +282,9 @@ class Registrar:
         match event.message:
             case Pushes(pushes=pushes):
                 for push in pushes:
-                    self.notifications.take_push(link, push)
+                    self.take_push(link, push)
             case Versions(known=known):
-                self.notifications.take_versions(link, known)
+                self.take_versions(link, known)
             case Pong() as pong:
                 self.interests.compare_digests(link, pong)
             case SessionOpened() as opened:
@@ -281,7 +296,243 @@ class Registrar:
             case RowRefused(client=client, session=number, code=code):
                 self.admission.fence(client, number, code)
 
-    # Time, and work in slices.
+    # Telling, by object.
+
+    def take_push(self, link: ShardLink, push: Push) -> None:
+        watched = self.watched.get(push.object)
+        if watched is None:
+            return
+        before = watched.known if self.interests.is_current(watched) else None
+        self.interests.set_known(link, watched, push)
+        if before is None or before[1] != push.epoch or push.version <= watched.max_acked:
+            self.arrived.append(watched)
+            return
+        without = self._authors(watched, push) if push.source else ()
+        if watched.sessions:
+            self.counters["broadcasts"] += 1
+            left_out = self.slow or without
+            conns = self._conns_except(watched, without) if left_out else watched.audience()
+            message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
+            self.outbox.emit(Broadcast(message, conns, watched.changed_in))
+
+    def take_versions(self, link: ShardLink, known: list[CurrentVersion]) -> None:
+        for said in known:
+            watched = self.watched.get(said.object)
+            if watched is not None:
+                self.interests.set_known(link, watched, said)
+                self.arrived.append(watched)
+
+    def _conns_except(self, watched: Watched, without: Collection[Session]) -> Sequence[Handle]:
+        """All but these, and but those that lag."""
+        return [
+            session.conn
+            for session in watched.sessions
+            if not session.lagging and session not in without
+        ]
+
+    def _authors(self, watched: Watched, push: Push) -> list[Session]:
+        """Sessions of the change's author that had acked all before it: they hold it already."""
+        before = (push.previous, push.epoch)
+        authors = [
+            session
+            for session, acked in watched.sessions.items()
+            if session.application == push.source
+            if acked == before
+        ]
+        assert watched.known is not None
+        for session in authors:
+            self.row_writes.set_acked(session, watched, watched.known)
+            self.counters["suppressed"] += 1
+        return authors
+
+    def _notify_sessions(self, watched: Watched) -> int:
+        """The table, for every session of the object."""
+        known, key = watched.known, watched.key
+        if known is None or not self.interests.is_current(watched):
+            return 1
+        owed_version: list[Session] = []
+        owed_unknown: list[Session] = []
+        watched.max_acked = NO_VERSION
+        looked_up, told = NEVER, due(NEVER, known)
+        for session, acked in watched.sessions.items():
+            if acked[0] > watched.max_acked:
+                watched.max_acked = acked[0]
+            if session.unconfirmed and key in session.unconfirmed:
+                self.registrations.confirm(session, key)
+            elif acked is not known and session.phase is SessionPhase.OPEN and not session.lagging:
+                if acked is not looked_up:  # they mostly hold the same
+                    looked_up, told = acked, due(acked, known)
+                if told is Due.VERSION:
+                    owed_version.append(session)
+                elif told is Due.UNKNOWN:
+                    owed_unknown.append(session)
+        self._send_to(watched, owed_version, _notification(watched))
+        self._send_to(watched, owed_unknown, Notification(key, None, known[1]))
+        return len(watched.sessions) + 1
+
+    def _send_to(
+        self, watched: Watched, sessions: list[Session], notification: Notification
+    ) -> None:
+        if len(sessions) == 1:
+            self.outbox.to(sessions[0]).notifications.append(notification)
+            self.counters["notified"] += 1
+        elif sessions:
+            self.counters["broadcasts"] += 1
+            message = ServerMessage(PROTOCOL, notifications=[notification])
+            conns = [session.conn for session in sessions]
+            self.outbox.emit(Broadcast(message, conns, watched.changed_in))
+
+    def _work_on(self) -> None:
+        """A slice of what there is to tell."""
+        budget = TURN
+        while budget > 0 and self.arrived:
+            budget -= self._notify_sessions(self.arrived.popleft())
+        for _ in range(len(self.walks)):  # each once: the channel may have something to say
+            if budget <= 0:
+                return
+            session = self.walks.popleft()
+            budget -= self._continue_walk(session) if session.phase is SessionPhase.OPEN else 1
+
+    # Telling, by session.
+
+    def notify_if_due(self, session: Session, watched: Watched) -> bool:
+        """Whether there was anything to tell."""
+        assert watched.known is not None
+        told = due(watched.sessions[session], watched.known)
+        if told is Due.NOTHING:
+            return False
+        if session.lagging:
+            session.skipped = session.skipped or {}
+            session.skipped[watched.key] = None
+            return False
+        if told is Due.VERSION:
+            notification = _notification(watched)
+        else:
+            notification = Notification(watched.key, None, watched.known[1])
+        self.outbox.to(session).notifications.append(notification)
+        self.counters["notified"] += 1
+        return True
+
+    def start_walk(self, session: Session, since: int = 0, repeats: bool = False) -> None:
+        """Over all registrations, telling what is due of what changed since."""
+        if session.walk is None:
+            session.walk = list(session.registered)
+            session.walk_since, session.walk_repeats = since, repeats
+            self.walks.append(session)
+
+    def _continue_walk(self, session: Session) -> int:
+        left, sent, looked = session.walk or [], 0, 0
+        batch = 1 if session.paced else WALK_BATCH
+        while left and sent < batch and looked < TURN and not session.lagging:
+            looked += 1
+            watched = self.watched.get(left.pop())
+            if watched is not None and self._is_for(session, watched):
+                sent += self.notify_if_due(session, watched)
+        if session.walk_repeats:
+            self.counters["notified_again"] += sent
+        if session.lagging:
+            return looked + 1  # it keeps its place
+        if left:
+            self.walks.append(session)
+        else:
+            session.walk = None
+            self._walk_after_lag(session)
+        return looked + 1
+
+    def _is_for(self, session: Session, watched: Watched) -> bool:
+        if watched.key not in session.registered or not self.interests.is_current(watched):
+            return False
+        if watched.changed_in >= session.walk_since:
+            return True
+        return session.skipped is not None and session.skipped.pop(watched.key, 1) is None
+
+    def mark_lagging(self, session: Session, since: int | None) -> None:
+        session.lagging = True
+        self.slow.add(session)
+        step = self.interests.step - 1 if since is None else since
+        if session.lagged_in is None or step < session.lagged_in:
+            session.lagged_in = step
+        self.counters["lagged"] += 1
+
+    def mark_drained(self, session: Session) -> None:
+        if not session.lagging:
+            return
+        session.lagging = False
+        self.slow.discard(session)
+        if session.phase is not SessionPhase.OPEN:
+            return
+        if session.walk is None:
+            self._walk_after_lag(session)
+        else:
+            self.walks.append(session)
+
+    def _walk_after_lag(self, session: Session) -> None:
+        """For what it was left out of. What it was told before is on its way to it."""
+        if session.lagged_in is not None and not session.lagging:
+            since, session.lagged_in = session.lagged_in, None
+            self.start_walk(session, since)
+
+    # Acking.
+
+    def take_acks(self, event: Acked) -> None:
+        for (key, version, epoch), conns in event.acks.items():
+            watched = self.watched.get(key)
+            if watched is not None and watched.known is not None:
+                latest, current = watched.known
+                if epoch == current and NO_VERSION < version <= latest:
+                    self._ack_for_many(watched, watched.known, version, conns)
+                    continue
+            for conn in conns:
+                session = self.conns.get(conn)
+                if session is not None and session.phase is SessionPhase.OPEN:
+                    session.heard_at = self.now
+                    self.ack(session, key, version, epoch)
+
+    def _ack_for_many(
+        self, watched: Watched, known: Known, version: int, conns: Sequence[Handle]
+    ) -> None:
+        key, epoch, held = watched.key, known[1], watched.sessions
+        now, opened, mark_dirty = self.now, SessionPhase.OPEN, self.row_writes.mark_dirty
+        latest = version == known[0]
+        new = known if latest else (version, epoch)
+        fresh = 0
+        for session in map(self.conns.get, conns):
+            if session is None or session.phase is not opened:
+                continue
+            session.heard_at = now
+            acked = held.get(session)
+            if acked is None or acked[0] >= version or not (latest or acked[1] == epoch):
+                self.ack(session, key, version, epoch)
+                continue
+            fresh += 1
+            held[session] = new
+            if session.keep:
+                mark_dirty(session, key)
+        if fresh:
+            if version > watched.max_acked:
+                watched.max_acked = version
+            self.counters["acks"] += fresh
+
+    def ack(self, session: Session, key: Key, version: int, epoch: int) -> None:
+        watched = session.registered.get(key)
+        if watched is None or watched.known is None:
+            self.counters["stale_acks"] += 1
+            return
+        acked, known = watched.sessions[session], watched.known
+        if version == known[0] and epoch == known[1] and acked[0] <= version:
+            new = known  # shared with the object and with every other session that is fresh
+        elif freshness.is_forged(version, epoch, known):
+            self.counters["forged_acks"] += 1
+            return
+        else:
+            new = freshness.after_ack(acked, version, epoch, known)
+        self.counters["acks"] += 1
+        if new is not acked and new != acked:
+            self.row_writes.set_acked(session, watched, new)
+            if version == NO_VERSION and due(new, known) is Due.VERSION:
+                self.notify_if_due(session, watched)
+
+    # Time.
 
     def _tick(self) -> None:
         if self.row_writes.flush_at is not None and self.now >= self.row_writes.flush_at:
@@ -293,43 +544,7 @@ class Registrar:
             self.interests.ping()
         elif self.interests.has_to_resend():
             self.interests.send_changes()
-        while self.wheel_turn < int(self.now):
-            self.wheel_turn += 1
-            self.to_check.extend(self.wheel.pop(self.wheel_turn, ()))
-
-    def _check_later(self, session: Session, delay: float) -> None:
-        turn = self.wheel_turn + max(1, round(delay))
-        self.wheel.setdefault(turn, []).append(session)
-
-    def _check(self, session: Session) -> None:
-        """Every session's regular check: is it there, is its row safe, is it told everything?"""
-        if self.conns.get(session.conn) is not session:
-            return
-        if session.phase is SessionPhase.OPEN:
-            patience = self.config.heartbeat * self.config.missed_heartbeats
-        else:
-            patience = self.config.handshake_timeout / 2
-        if self.now - session.heard_at > patience:
-            self.counters["expired"] += 1
-            out = self.outbox.to(session)
-            out.close = True
-            if session.phase is SessionPhase.OPENING:
-                out.error = ServerError(Unavailable.code, "this client's shard does not answer")
-            return
-        if session.phase is SessionPhase.OPEN:
-            if session.unsaved:
-                self.row_writes.repeat_writes(session)
-            self.admission.refresh(session)
-            if not session.lagging:  # else it is scanned when it has drained
-                self.notifications.start_walk(session, repeats=True)
-        self._check_later(session, self.config.scan_interval)
-
-    def _leave(self, session: Session) -> None:
-        """Let go of a slice of what a session that ended was registered for."""
-        for key in list(islice(session.registered, TURN)):
-            self.registrations.unregister(session, key)
-        if not session.registered:
-            self.admission.leaving.popleft()
+        self.admission.turn_wheel()
 
     # Sending.
 
@@ -347,3 +562,8 @@ class Registrar:
             if outgoing.close:
                 self.outbox.emit(Close(session.conn))
                 self.admission.end(session)
+
+
+def _notification(watched: Watched) -> Notification:
+    assert watched.known is not None
+    return Notification(watched.key, watched.known[0], watched.known[1], watched.payload)

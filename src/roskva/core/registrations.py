@@ -13,14 +13,13 @@ from roskva.core.digest import bucket_sums
 from roskva.core.effects import FromConnection
 from roskva.core.freshness import NEVER
 from roskva.core.interest import ShardLink
-from roskva.core.notifications import Notifications
 from roskva.core.session import Session, Unconfirmed
 from roskva.errors import LimitExceeded, RoskvaError, Unauthorised, Unavailable
 from roskva.model import Key
 from roskva.wire.messages import ClientMessage, Digest, OperationStatus, SyncRequest
 
 if TYPE_CHECKING:
-    from roskva.core.registrar import RegistrarConfig
+    from roskva.core.registrar import Registrar
 
 _SMALL_SET: Final = 128
 """Up to here a sync is cheaper whole than by bucket."""
@@ -30,12 +29,11 @@ _BY_DIGEST: Final = 0
 
 
 class Registrations:
-    def __init__(self, config: "RegistrarConfig", notifications: Notifications) -> None:
-        self.config = config
-        self.notifications = notifications
-        self.interests, self.outbox = notifications.interests, notifications.outbox
-        self.row_writes, self.counters = notifications.row_writes, notifications.counters
-        notifications.confirm = self.confirm
+    def __init__(self, registrar: "Registrar") -> None:
+        self.registrar = registrar
+        self.config, self.counters = registrar.config, registrar.counters
+        self.interests, self.outbox = registrar.interests, registrar.outbox
+        self.row_writes = registrar.row_writes
 
     def apply_operations(
         self, session: Session, message: ClientMessage, event: FromConnection
@@ -112,8 +110,7 @@ class Registrations:
         watched = session.registered.get(key)
         if watched is None:
             return False
-        session.remove(watched)
-        self.interests.release(watched)
+        self.interests.release(session, watched)
         return True
 
     def withdraw(self, session: Session, key: Key) -> None:
@@ -187,7 +184,7 @@ class Registrations:
                 compared = freshness.declared(acked[0], acked, watched.known)
                 if compared != acked:
                     self.row_writes.set_acked(session, watched, compared)
-            self.notifications.notify_if_due(session, watched)
+            self.registrar.notify_if_due(session, watched)
         out = self.outbox.to(session)
         if number != _BY_DIGEST:
             out.statuses.append(OperationStatus(key, watched is not None, number, refused))

@@ -28,6 +28,8 @@ from roskva.wire.messages import (
     SyncRequest,
 )
 
+TURN: Final = 500
+"""Registrations looked at before the loop gets its turn."""
 KEPT_AUDIENCE: Final = 100
 _FRAME_ROOM: Final = 24_000
 """Bytes of notifications and statuses in one frame. Escaped in JSON they may double, and the rest

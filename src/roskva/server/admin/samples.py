@@ -111,7 +111,7 @@ def _of_front(front: RegistrarServer, counters: Counters) -> Iterator[Sample]:
         registered[traffic_of(session)] += len(session.registered)
     for traffic, count in registered.items():
         yield Sample("roskva_registrations", count, {"traffic": traffic})
-    yield Sample("roskva_slow_sessions", len(core.notifications.slow))
+    yield Sample("roskva_slow_sessions", len(core.slow))
 
 
 def of_pipeline(report: PipelineNow) -> Iterator[Sample]:
