@@ -301,7 +301,7 @@ class ShardHost:
 
     def _read_feed(self, asked: ReadFeed, now: float) -> None:
         """A bridge that is at work closes gaps as well; but nobody else helps us to catch up. Asked
-        again for the same, the patience runs on; and when it is over, the gap is read to its end."""
+        again for the same, the patience runs on. When it is over, the gap is read to its end."""
         bridged = self.matcher.caught_up and now < self.bridge_heard_at + _BRIDGE_GONE_S
         if bridged and asked.after >= self.read_up_to:
             if self.read_later is None or self.read_later[1] != asked:
