@@ -7,9 +7,9 @@ smallest that do. Counters are mute. What is left is compared field by field, wi
 order of dictionaries or to which equal tuples are one object.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from enum import Enum
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,9 @@ from roskva.core.registrar import Registrar
 from roskva.core.row_writes import RowWrites
 from roskva.core.rows import Rows
 from roskva.core.session import Session
+from roskva.host.delivery import MessageDelivery
+from roskva.host.registrar import RegistrarHost
+from roskva.host.shard import ShardHost, every_app
 
 NOW: Final = 1000.0
 LATER: Final = NOW + 1e6
@@ -86,7 +89,8 @@ def settle_registrar(core: Registrar, lags: bool) -> None:
     if core.row_writes.flush_at is not None:
         core.row_writes.flush_at = LATER
     visits: dict[Any, Session] = {s.conn: s for turn in core.admission.wheel.values() for s in turn}
-    there = [visits[conn] for conn in sorted(visits) if core.conns.get(conn) is visits[conn]]
+    conns = sorted(visits, key=_NUMBER)
+    there = [visits[conn] for conn in conns if core.conns.get(conn) is visits[conn]]
     core.admission.wheel = {int(LATER): there} if there else {}
     core.admission.wheel_turn = int(NOW)
     for session in core.conns.values():
@@ -124,6 +128,15 @@ def _settle_steps(core: Registrar, lags: bool) -> None:
     interests.step = len(marks)
 
 
+def settle_shard(host: ShardHost) -> None:
+    host.fast_path = every_app
+    host.marked = -1
+    if not host.publishes:
+        host.requests = 0
+    if host.read_later is not None:
+        host.read_later = LATER, host.read_later[1]
+
+
 def settle_matcher(core: Matcher) -> None:
     for link in core.links.values():
         link.heard_at = NOW
@@ -143,9 +156,11 @@ def settle_rows(core: Rows) -> None:
     core.ids = max((*core.opening, *core.checking, *core.persisting), default=0)
 
 
+_NUMBER: Final = attrgetter("address")
 _SKIPPED: Final = frozenset(
     (
         *("config", "keys", "standing", "counters", "_effects", "outbox", "registrar"),
+        *("observer", "fast_path", "matcher", "rows"),  # of a shard's host; those have numbers
         *("slow", "walk_repeats"),  # the one follows from `lagging`, the other counts
     )
 )
@@ -158,7 +173,7 @@ class _Freezer:
     under its connection, and named everywhere else."""
 
     def __init__(self, live: dict[Any, Session]) -> None:
-        self.live = {id(session): conn for conn, session in live.items()}
+        self.live = {id(session): conn.address for conn, session in live.items()}
         self.gone: dict[int, int] = {}
         self.spelled: set[int] = set()
 
@@ -171,6 +186,12 @@ class _Freezer:
             return tuple(sorted(items, key=itemgetter(0)))
         if kind in (tuple, list, deque):
             return tuple([self.freeze(item) for item in value])
+        if kind in (set, frozenset):
+            return tuple(sorted(value))
+        if kind is OrderedDict:
+            return tuple([(self.freeze(k), self.freeze(v)) for k, v in value.items()])
+        if isinstance(value, MessageDelivery):
+            return value.address, value.lagging
         if kind is Session:
             return self._named(value)
         if isinstance(value, Enum):
@@ -199,7 +220,7 @@ class _Freezer:
 
 
 def frozen(core: object) -> Any:
-    live: dict[Any, Session] = core.conns if isinstance(core, Registrar) else {}
+    live: dict[Any, Session] = core.core.conns if isinstance(core, RegistrarHost) else {}
     freezer = _Freezer(live)
-    spelled_out = [(conn, freezer.fields(live[conn])) for conn in sorted(live)]
+    spelled_out = [freezer.fields(live[conn]) for conn in sorted(live, key=_NUMBER)]
     return tuple(spelled_out), freezer.fields(core)

@@ -1,12 +1,15 @@
 """What must hold in every state, and what must come true from each of them."""
 
-from roskva.core.effects import PutRegistered
+from typing import Any
+
+from roskva.core.effects import Persist, PutRegistered
 from roskva.core.freshness import Due, due
 from roskva.model import object_epoch
 from roskva.simulation.oracle import Violation
+from roskva.wire.links import Taken, UpdatesPublished
 from roskva.wire.messages import ServerMessage
 from verification.exploration.bounds import Bounds
-from verification.exploration.machines import KnownClient, KnownMatcher, KnownRegistrar, Words
+from verification.exploration.machines import KnownClient, KnownMatcher, KnownRegistrar
 from verification.exploration.state import Conn, ExploredDisk, ExploredState, index_of
 
 
@@ -18,15 +21,26 @@ def told(state: ExploredState, client: int, index: int, version: int) -> None:
         raise Violation(f"client {client} was told version {version} after it acked {acked}")
 
 
-def accepted(disk: ExploredDisk, operation: Words) -> None:
+def accepted(disk: ExploredDisk, operation: Any) -> None:
     """The row's owner lets a write through."""
-    _, what, _, writes = operation
-    for write in writes if what == "persist" else ():
+    for write in operation.writes if type(operation) is Persist else ():
         if type(write) is PutRegistered and write.session < disk.newest_session(write.client):
             raise Violation("a fenced session changed a row")
 
 
-def answered(disk: ExploredDisk, lineage: int, offset: int) -> None:
+def answered(disk: ExploredDisk, answer: Any) -> None:
+    """The shard answers a publisher, or the bridge."""
+    if type(answer) is UpdatesPublished:
+        if answer.versions != [version for _, version in disk.feed[-1:]]:
+            raise Violation(f"{answer.versions} were published, says the shard; they were not")
+    elif type(answer) is Taken:
+        durable(disk, answer.lineage, answer.offset)
+    else:
+        raise Violation(f"nothing is wrong with the feed, and the shard answers {answer}")
+
+
+def durable(disk: ExploredDisk, lineage: int, offset: int) -> None:
+    """So the shard says, to the bridge or to the feed: what is before may be forgotten."""
     if lineage == disk.lineage and offset > disk.applied:
         raise Violation(f"a batch was answered up to {offset}; on disk is {disk.applied}")
 

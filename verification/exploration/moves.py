@@ -1,4 +1,4 @@
-"""What may happen next: a move is a tuple that begins with a word, like `("operate",)`.
+"""What may happen next: a move is a method of the cluster and what it takes, `("publish", 0)`.
 
 - *Prompt* moves are what a healthy cluster does by itself and at once: deliver the oldest message
   of a queue, carry out a storage operation, let a short timer run out. Any of them may come next.
@@ -8,27 +8,19 @@
   A timer that runs out although others are merely slow is a fault too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from verification.exploration.bounds import KINDS
 from verification.exploration.cluster import Cluster
-from verification.exploration.state import CLOSE, ExploredState
+from verification.exploration.state import CLOSE, Conn, ExploredState
 
 Move = tuple[Any, ...]
 
 EAGER: Final = {
-    "disk": ("operate", "answer", "read", "announce", "retry"),
-    "links": ("to shard", "to registrar", "dial shard", "work"),
-    "clients": ("to server", "to client", "drained", "client timer", "inbox"),
+    "disk": ("operate", "answer", "read", "shard_timer"),
+    "links": ("deliver_to_shard", "deliver_to_registrar", "dial_shard", "registrar_timer"),
+    "clients": ("deliver", "drain", "client_timer", "read_inbox"),
 }
-
-
-def _queues(state: ExploredState) -> Iterator[tuple[str, int, list[int]]]:
-    """Both ways of every connection of a client."""
-    for c, conn in enumerate(state.conns):
-        yield "server", c, conn.to_server
-        yield "client", c, conn.to_client
 
 
 class Moves:
@@ -36,210 +28,123 @@ class Moves:
         self.cluster = cluster
         self.bounds = cluster.bounds
         self.eager = frozenset(word for kind in self.bounds.eager for word in EAGER[kind])
-        self._costly: dict[str, Callable[[ExploredState], Iterator[Move]]] = {
-            kind: getattr(self, f"_{kind}") for kind in KINDS if kind != "early_timers"
-        }
 
-    # Which.
+    def perform(self, state: ExploredState, move: Move) -> None:
+        eager = self.eager
+        next_: Move | None = move
+        while next_ is not None:
+            getattr(self.cluster, next_[0])(state, *next_[1:])
+            next_ = next((m for m in self._prompt(state) if m[0] in eager), None) if eager else None
+        state.tidy()
 
     def prompt(self, state: ExploredState) -> list[Move]:
         """In the order of the fair schedule, which always takes the first."""
-        return [*self._storage(state), *self._servers(state), *self._clients(state)]
+        return list(self._prompt(state))
 
-    def _storage(self, state: ExploredState) -> Iterator[Move]:
-        disk, matcher = state.disk, self.cluster.matchers.facts[state.matcher]
+    def _prompt(self, state: ExploredState) -> Iterator[Move]:
+        yield from self._shard(state)
+        yield from self._registrars(state)
+        yield from self._clients(state)
+
+    def _shard(self, state: ExploredState) -> Iterator[Move]:
+        disk, shards = state.disk, self.cluster.shards
         if disk.operations:
             yield ("operate",)
         if disk.answers:
             yield ("answer",)
         if disk.reads:
             yield ("read",)
+        matcher = shards.matcher.facts[state.matcher]
         if matcher.announces:
-            yield ("announce",)
+            yield "shard_timer", "announce"
         if matcher.retries:
-            yield ("retry",)
+            yield "shard_timer", "retry"
+        if shards.host.facts[state.host]:
+            yield "shard_timer", "patience"
 
-    def _servers(self, state: ExploredState) -> Iterator[Move]:
+    def _registrars(self, state: ExploredState) -> Iterator[Move]:
         for k, link in enumerate(state.links):
             if link.to_shard:
-                yield "to shard", k
+                yield "deliver_to_shard", k
             if link.to_registrar:
-                yield "to registrar", k
-        for r, core in enumerate(state.registrars):
-            if self.cluster.registrars.facts[core].works:
-                yield "work", r
+                yield "deliver_to_registrar", k
+        for r, host in enumerate(state.registrars):
+            if self.cluster.registrars.facts[host].works:
+                yield "registrar_timer", r, "work"
             if state.link_of(r) is None:
-                yield "dial shard", r
+                yield "dial_shard", r
 
     def _clients(self, state: ExploredState) -> Iterator[Move]:
         for c, conn in enumerate(state.conns):
             if conn.to_server:
-                yield "to server", c, 0
+                yield "deliver", "to_server", c
             if conn.to_client:
-                yield "to client", c, 0
-            if conn.lagging:
-                yield "drained", c
+                yield "deliver", "to_client", c
+            if self.cluster.lags(state, conn):
+                yield "drain", c
         for i, client in enumerate(state.clients):
             if client.inbox:
-                yield "inbox", i
+                yield "read_inbox", i
             for timer in self.cluster.clients.facts[client.core].prompt:
                 for r in range(self.bounds.registrars if timer == "connect_at" else 1):
-                    yield "client timer", i, timer, (i + r) % self.bounds.registrars
+                    yield "client_timer", i, timer, (i + r) % self.bounds.registrars
 
     def slow(self, state: ExploredState) -> list[Move]:
         """Timers that are far apart keep their order: a dead link is found long before the next
         visit or retry, and whoever waits for an answer gives up before saying it all again."""
         armed = self._armed(state)
-        dead = [move for move in armed if move[0] in ("silence", "shard silence")]
+        dead = [move for move in armed if move[0].endswith("silence")]
         if dead:
             return dead
         waiting = {
-            move[1] for move in armed if move[0] == "client timer" and move[2] == "answer_by"
+            move[1] for move in armed if move[0] == "client_timer" and move[2] == "answer_by"
         }
         return [
             move
             for move in armed
-            if move[0] != "client timer" or move[1] not in waiting or move[2] == "answer_by"
+            if move[0] != "client_timer" or move[1] not in waiting or move[2] == "answer_by"
         ]
 
     def _armed(self, state: ExploredState) -> list[Move]:
-        return [*self._server_timers(state), ("feed tick",), *self._client_timers(state)]
+        return [*self._server_timers(state), ("feed_tick",), *self._client_timers(state)]
 
     def _server_timers(self, state: ExploredState) -> Iterator[Move]:
-        for r, core in enumerate(state.registrars):
-            facts, link = self.cluster.registrars.facts[core], state.link_of(r)
+        for r, host in enumerate(state.registrars):
+            facts, link = self.cluster.registrars.facts[host], state.link_of(r)
             if link is not None:
                 dead = link.silent or not link.shard_open
-                yield ("silence" if dead else "ping"), r
+                yield ("registrar_silence" if dead else "ping"), r
             if facts.flushes:
-                yield "ack flush", r
+                yield "registrar_timer", r, "ack flush"
             if facts.lingers:
-                yield "linger", r
+                yield "registrar_timer", r, "linger"
         for conn in state.conns:
             if conn.server_open:
-                yield from self._visits(state, conn.registrar, conn.handle(), conn.client_open)
+                yield from self._visits(state, conn, conn.client_open)
         for k, link in enumerate(state.links):
             if link.shard_open and (link.silent or not link.registrar_open):
-                yield "shard silence", k
+                yield "shard_silence", k
 
-    def _visits(
-        self, state: ExploredState, r: int, handle: tuple[int, int], there: bool
-    ) -> Iterator[Move]:
-        session = self.cluster.registrars.facts[state.registrars[r]].sessions.get(handle)
+    def _visits(self, state: ExploredState, conn: Conn, there: bool) -> Iterator[Move]:
+        session = self.cluster.session(state, conn)
         if session is not None and session.visited:
-            yield ("visit" if there and session.open else "expire"), r, handle
+            timer = "visit" if there and session.open else "expire"
+            yield "registrar_timer", conn.registrar, timer, conn.handle()
 
     def _client_timers(self, state: ExploredState) -> Iterator[Move]:
         for i, client in enumerate(state.clients):
             for timer in self.cluster.clients.facts[client.core].slow:
-                yield "client timer", i, timer, 0
+                yield "client_timer", i, timer, 0
 
     def costly(self, state: ExploredState, quiet: bool) -> Iterator[tuple[str, Move]]:
         """Changes and faults, with the kind that they are counted under."""
-        for kind, moves in self._costly.items():
+        for kind, moves in COSTLY.items():
             if state.may(kind):
-                for move in moves(state):
+                for move in moves(self.cluster, state):
                     yield kind, move
         if state.may("early_timers"):
             for move in self._early(state, quiet):
                 yield "early_timers", move
-
-    def _publishes(self, state: ExploredState) -> Iterator[Move]:
-        for index in range(self.bounds.objects):
-            yield "publish", index
-
-    def _operations(self, state: ExploredState) -> Iterator[Move]:
-        for i, client in enumerate(state.clients):
-            for index, wanted in enumerate(client.wanted):
-                yield ("unregister" if wanted else "register"), i, index
-
-    def _declarations(self, state: ExploredState) -> Iterator[Move]:
-        for i in range(self.bounds.clients):
-            for index, newest in enumerate(state.published):
-                for version in {newest, newest - 1}:
-                    if version > 0:
-                        yield "declare", i, index, version
-
-    def _deliveries(self, state: ExploredState) -> Iterator[Move]:
-        for first in range(state.disk.feed_first, state.disk.last() + 1):
-            yield "deliver again", first
-
-    def _losses(self, state: ExploredState) -> Iterator[Move]:
-        for to, c, queue in _queues(state):
-            for place in range(len(queue)):
-                yield f"lose to {to}", c, place
-
-    def _duplicates(self, state: ExploredState) -> Iterator[Move]:
-        """Delivered, and still under way."""
-        for to, c, queue in _queues(state):
-            if queue and queue[0] != CLOSE:
-                yield f"copy to {to}", c
-
-    def _reorders(self, state: ExploredState) -> Iterator[Move]:
-        for to, c, queue in _queues(state):
-            for place in range(1, len(queue)):
-                if queue[place] != CLOSE:
-                    yield f"to {to}", c, place
-
-    def _hangups(self, state: ExploredState) -> Iterator[Move]:
-        for c, conn in enumerate(state.conns):
-            if conn.client_open and conn.server_open:
-                yield "hang up", c
-
-    def _lags(self, state: ExploredState) -> Iterator[Move]:
-        for c, conn in enumerate(state.conns):
-            if conn.server_open and conn.client_open and not conn.lagging:
-                yield "lagging", c
-
-    def _link_breaks(self, state: ExploredState) -> Iterator[Move]:
-        for k, link in enumerate(state.links):
-            if link.registrar_open and link.shard_open:
-                yield "break link", k
-
-    def _silences(self, state: ExploredState) -> Iterator[Move]:
-        for k, link in enumerate(state.links):
-            if not link.silent:
-                yield "silence link", k
-
-    def _registrar_crashes(self, state: ExploredState) -> Iterator[Move]:
-        for r in range(self.bounds.registrars):
-            yield "crash registrar", r
-
-    def _shard_crashes(self, state: ExploredState) -> Iterator[Move]:
-        for written in range(len(state.disk.operations) + 1):
-            yield "crash shard", written, ""
-
-    def _state_losses(self, state: ExploredState) -> Iterator[Move]:
-        yield "crash shard", 0, "state"
-
-    def _row_losses(self, state: ExploredState) -> Iterator[Move]:
-        yield "crash shard", 0, "rows"
-
-    def _recreations(self, state: ExploredState) -> Iterator[Move]:
-        yield "crash shard", 0, "feed"
-
-    def _feed_losses(self, state: ExploredState) -> Iterator[Move]:
-        if state.disk.feed_first <= state.disk.last():
-            yield ("lose feed",)
-
-    def _missed_handovers(self, state: ExploredState) -> Iterator[Move]:
-        if state.may("publishes"):
-            for index in range(self.bounds.objects):
-                yield "publish unseen", index
-
-    def _client_crashes(self, state: ExploredState) -> Iterator[Move]:
-        for i, client in enumerate(state.clients):
-            yield "crash client", i, True, False
-            if self.bounds.declarations and any(client.knows):
-                yield "crash client", i, True, True
-
-    def _client_losses(self, state: ExploredState) -> Iterator[Move]:
-        for i in range(self.bounds.clients):
-            yield "crash client", i, False, False
-
-    def _failures(self, state: ExploredState) -> Iterator[Move]:
-        if state.disk.operations:
-            yield ("fail",)
 
     def _early(self, state: ExploredState, quiet: bool) -> Iterator[Move]:
         """Also those that in a healthy cluster never run out."""
@@ -247,91 +152,96 @@ class Moves:
             yield from (move for move in self._armed(state) if move[0] != "ping")
         for conn in state.conns:
             if conn.client_open and conn.server_open:
-                for _, r, handle in self._visits(state, conn.registrar, conn.handle(), False):
-                    yield "expire", r, handle
+                yield from self._visits(state, conn, False)
         for k, link in enumerate(state.links):
             if link.registrar_open and link.shard_open and not link.silent:
-                yield "silence", link.registrar
-                yield "shard silence", k
-
-    # How.
-
-    def perform(self, state: ExploredState, move: Move) -> None:
-        _DO[move[0]](self, state, *move[1:])
-        while self.eager:
-            next_ = next((m for m in self.prompt(state) if m[0] in self.eager), None)
-            if next_ is None:
-                break
-            _DO[next_[0]](self, state, *next_[1:])
-        state.tidy()
-
-    def _ping(self, state: ExploredState, r: int) -> None:
-        """With its answer: while both are under way nothing can happen that could not before."""
-        self.cluster.to_registrar(state, r, ("ping",))
-        link = state.link_of(r)
-        assert link is not None
-        if len(link.to_shard) == 1:
-            self.cluster.deliver_to_shard(state, link)
-        if len(link.to_registrar) == 1:
-            self.cluster.deliver_to_registrar(state, link)
-
-    def _hang_up(self, state: ExploredState, c: int) -> None:
-        conn = state.conns[c]
-        conn.to_server, conn.to_client = [CLOSE], [CLOSE]
-
-    def _lag(self, state: ExploredState, c: int, word: str, lagging: bool) -> None:
-        conn = state.conns[c]
-        conn.lagging = lagging
-        self.cluster.to_registrar(state, conn.registrar, (word, conn.handle()))
-
-    def _shard_silence(self, state: ExploredState, k: int) -> None:
-        link = state.links[k]
-        if link.handle() in self.cluster.matchers.facts[state.matcher].links:
-            self.cluster.to_matcher(state, ("silence", link.handle()))
-        else:
-            link.shard_open = False  # the shard never heard of it
+                yield "registrar_silence", link.registrar
+                yield "shard_silence", k
 
 
-_DO: Final[dict[str, Any]] = {
-    "operate": lambda m, s: m.cluster.operate(s),
-    "answer": lambda m, s: m.cluster.answer(s),
-    "read": lambda m, s: m.cluster.read(s),
-    "announce": lambda m, s: m.cluster.to_matcher(s, ("announce",)),
-    "retry": lambda m, s: m.cluster.to_matcher(s, ("retry",)),
-    "to shard": lambda m, s, k: m.cluster.deliver_to_shard(s, s.links[k]),
-    "to registrar": lambda m, s, k: m.cluster.deliver_to_registrar(s, s.links[k]),
-    "work": lambda m, s, r: m.cluster.to_registrar(s, r, ("work",)),
-    "dial shard": lambda m, s, r: m.cluster.dial_shard(s, r),
-    "to server": lambda m, s, c, p: m.cluster.deliver_to_server(s, s.conns[c], p, False),
-    "to client": lambda m, s, c, p: m.cluster.deliver_to_client(s, s.conns[c], p, False),
-    "copy to server": lambda m, s, c: m.cluster.deliver_to_server(s, s.conns[c], 0, True),
-    "copy to client": lambda m, s, c: m.cluster.deliver_to_client(s, s.conns[c], 0, True),
-    "lose to server": lambda m, s, c, p: s.conns[c].to_server.pop(p),
-    "lose to client": lambda m, s, c, p: s.conns[c].to_client.pop(p),
-    "drained": lambda m, s, c: m._lag(s, c, "drained", False),
-    "lagging": lambda m, s, c: m._lag(s, c, "lagging", True),
-    "inbox": lambda m, s, i: m.cluster.read_inbox(s, i),
-    "client timer": lambda m, s, i, t, r: m.cluster.to_client(s, i, ("timer", t), r),
-    "ping": lambda m, s, r: m._ping(s, r),
-    "silence": lambda m, s, r: m.cluster.to_registrar(s, r, ("silence",)),
-    "ack flush": lambda m, s, r: m.cluster.to_registrar(s, r, ("ack flush",)),
-    "linger": lambda m, s, r: m.cluster.to_registrar(s, r, ("linger",)),
-    "visit": lambda m, s, r, h: m.cluster.to_registrar(s, r, ("visit", h)),
-    "expire": lambda m, s, r, h: m.cluster.to_registrar(s, r, ("expire", h)),
-    "shard silence": lambda m, s, k: m._shard_silence(s, k),
-    "feed tick": lambda m, s: m.cluster.tell_feed_end(s),
-    "publish": lambda m, s, o: m.cluster.publish(s, o),
-    "publish unseen": lambda m, s, o: (s.spend("publishes"), m.cluster.publish(s, o, False)),
-    "register": lambda m, s, i, o: m.cluster.register(s, i, o),
-    "unregister": lambda m, s, i, o: m.cluster.unregister(s, i, o),
-    "declare": lambda m, s, i, o, v: m.cluster.declare(s, i, o, v),
-    "deliver again": lambda m, s, first: m.cluster.deliver_again(s, first),
-    "hang up": lambda m, s, c: m._hang_up(s, c),
-    "break link": lambda m, s, k: m.cluster.break_link(s.links[k]),
-    "silence link": lambda m, s, k: m.cluster.silence(s.links[k]),
-    "crash registrar": lambda m, s, r: m.cluster.restart_registrar(s, r),
-    "crash shard": lambda m, s, n, lost: m.cluster.restart_shard(s, n, lost),
-    "crash client": lambda m, s, i, keep, says: m.cluster.restart_client(s, i, keep, says),
-    "lose feed": lambda m, s: m.cluster.lose_feed(s),
-    "fail": lambda m, s: m.cluster.fail(s),
+def _declarations(cluster: Cluster, state: ExploredState) -> Iterator[Move]:
+    for i in range(cluster.bounds.clients):
+        for index, newest in enumerate(state.published):
+            for version in {newest, newest - 1}:
+                if version > 0:
+                    yield "declare", i, index, version
+
+
+def _queues(state: ExploredState) -> Iterator[tuple[str, int, list[int]]]:
+    """Both ways of every connection of a client."""
+    for c, conn in enumerate(state.conns):
+        yield "to_server", c, conn.to_server
+        yield "to_client", c, conn.to_client
+
+
+def _client_crashes(cluster: Cluster, state: ExploredState) -> Iterator[Move]:
+    for i, client in enumerate(state.clients):
+        yield "crash_client", i, True, False
+        if cluster.bounds.declarations and any(client.knows):
+            yield "crash_client", i, True, True
+
+
+COSTLY: Final[dict[str, Callable[[Cluster, ExploredState], Iterable[Move]]]] = {
+    "publishes": lambda cluster, _: (("publish", o) for o in range(cluster.bounds.objects)),
+    "operations": lambda _, state: (
+        ("unregister" if wanted else "register", i, index)
+        for i, client in enumerate(state.clients)
+        for index, wanted in enumerate(client.wanted)
+    ),
+    "declarations": _declarations,
+    "deliveries": lambda _, state: (
+        ("deliver_again", first) for first in range(state.disk.feed_first, state.disk.last() + 1)
+    ),
+    "losses": lambda _, state: (
+        ("lose", way, c, place) for way, c, queue in _queues(state) for place in range(len(queue))
+    ),
+    "duplicates": lambda _, state: (
+        ("deliver", way, c, 0, True)
+        for way, c, queue in _queues(state)
+        if queue and queue[0] != CLOSE
+    ),
+    "reorders": lambda _, state: (
+        ("deliver", way, c, place)
+        for way, c, queue in _queues(state)
+        for place in range(1, len(queue))
+        if queue[place] != CLOSE
+    ),
+    "hangups": lambda _, state: (
+        ("hang_up", c)
+        for c, conn in enumerate(state.conns)
+        if conn.client_open and conn.server_open
+    ),
+    "lags": lambda cluster, state: (
+        ("lag", c)
+        for c, conn in enumerate(state.conns)
+        if conn.server_open and conn.client_open and not cluster.lags(state, conn)
+    ),
+    "link_breaks": lambda _, state: (
+        ("break_link", k)
+        for k, link in enumerate(state.links)
+        if link.registrar_open and link.shard_open
+    ),
+    "silences": lambda _, state: (
+        ("silence_link", k) for k, link in enumerate(state.links) if not link.silent
+    ),
+    "registrar_crashes": lambda cluster, _: (
+        ("crash_registrar", r) for r in range(cluster.bounds.registrars)
+    ),
+    "shard_crashes": lambda _, state: (
+        ("crash_shard", written, "") for written in range(len(state.disk.operations) + 1)
+    ),
+    "state_losses": lambda *_: [("crash_shard", 0, "state")],
+    "row_losses": lambda *_: [("crash_shard", 0, "rows")],
+    "recreations": lambda *_: [("crash_shard", 0, "feed")],
+    "feed_losses": lambda _, state: (
+        [("lose_feed",)] if state.disk.feed_first <= state.disk.last() else []
+    ),
+    "missed_handovers": lambda cluster, state: (
+        ("publish_unseen", o) for o in range(cluster.bounds.objects) if state.may("publishes")
+    ),
+    "client_crashes": _client_crashes,
+    "client_losses": lambda cluster, _: (
+        ("crash_client", i, False, False) for i in range(cluster.bounds.clients)
+    ),
+    "failures": lambda _, state: [("fail",)] if state.disk.operations else [],
 }

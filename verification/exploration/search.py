@@ -158,7 +158,7 @@ class _Search:
 
     def _judge(self, state: ExploredState) -> None:
         cluster = self.cluster
-        shard = cluster.matchers.facts[state.matcher]
+        shard = cluster.shards.matcher.facts[state.matcher]
         for conn in state.conns:
             if conn.client_open and conn.server_open:
                 client = cluster.clients.facts[state.clients[conn.client].core]
@@ -270,8 +270,7 @@ class _Search:
 
 
 _SLOW_WORDS = (
-    *("ping", "silence", "ack flush", "linger", "visit", "expire", "shard silence", "feed tick"),
-    "client timer",
+    *("ping", "registrar_silence", "registrar_timer", "shard_silence", "feed_tick", "client_timer"),
 )
 _BEFORE_ALL: tuple[object, ...] = (-1,)
 

@@ -17,6 +17,8 @@ CLOSE: Final = 0
 START: Final = 0
 """The marker before the first offset."""
 APP: Final = "app"
+_SLOTS: Final = 16
+"""Of one client or registrar: connections or links that are not over at both ends."""
 
 
 def key_of(index: int) -> str:
@@ -56,10 +58,15 @@ class Conn(msgspec.Struct, array_like=True):
     to_client: list[int] = []
     client_open: bool = True
     server_open: bool = True
-    lagging: bool = False
 
-    def handle(self) -> tuple[int, int]:
-        return self.client, self.slot
+    def handle(self) -> int:
+        return self.client * _SLOTS + self.slot
+
+    def close_upper_end(self) -> None:
+        self.server_open = False
+        self.to_server = []
+        if self.client_open:
+            self.to_client.append(CLOSE)
 
 
 class ExploredLink(msgspec.Struct, array_like=True):
@@ -73,8 +80,14 @@ class ExploredLink(msgspec.Struct, array_like=True):
     learned: list[int] = []
     """Objects whose version the registrar was told over it."""
 
-    def handle(self) -> tuple[int, int]:
-        return self.registrar, self.slot
+    def handle(self) -> int:
+        return self.registrar * _SLOTS + self.slot
+
+    def close_lower_end(self) -> None:
+        self.shard_open = False
+        self.to_shard = []
+        if self.registrar_open and not self.silent:
+            self.to_registrar.append(CLOSE)
 
 
 class RowState(msgspec.Struct, array_like=True):
@@ -87,6 +100,16 @@ class RowState(msgspec.Struct, array_like=True):
 
     def objects(self) -> set[int]:
         return {cell[0] for cell in self.cells}
+
+    def put(self, new: tuple[int, int, int, int]) -> None:
+        """A newer session's cell stays."""
+        before = next((cell for cell in self.cells if cell[0] == new[0]), None)
+        self.drop(new[0])
+        kept = new if before is None or before[1] <= new[1] else before
+        self.cells = sorted([*self.cells, kept])
+
+    def drop(self, index: int) -> None:
+        self.cells = [cell for cell in self.cells if cell[0] != index]
 
 
 class ExploredDisk(msgspec.Struct, array_like=True):
@@ -118,6 +141,14 @@ class ExploredDisk(msgspec.Struct, array_like=True):
     def row(self, client: bytes) -> RowState | None:
         return next((row for row in self.rows if row.client == client and row.created), None)
 
+    def head(self, client: bytes) -> RowState:
+        """For a write."""
+        found = next((row for row in self.rows if row.client == client), None)
+        if found is None:
+            found = RowState(client)
+            self.rows = sorted([*self.rows, found], key=lambda row: row.client)
+        return found
+
     def newest_session(self, client: bytes) -> int:
         return next((number for other, number in self.sessions if other == client), 0)
 
@@ -128,6 +159,8 @@ class ExploredDisk(msgspec.Struct, array_like=True):
 class ExploredState(msgspec.Struct, array_like=True):
     clients: list[ClientState]
     registrars: list[int]
+    host: int
+    """The shard's, without its two machines."""
     matcher: int
     rows: int
     disk: ExploredDisk

@@ -155,6 +155,8 @@ class ShardHost:
                 self._move_marker()
             case Apply() | FeedMissing():
                 self._match(event, now)
+                if self.matcher.applied >= self.read_up_to:
+                    self.read_up_to = 0
             case LinkDown():
                 self._match(event, now)
                 self._keep_rows(event, now)
