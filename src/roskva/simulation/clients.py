@@ -327,6 +327,11 @@ class ClientNode(AnyClient):
         self.application += "'"
         self.app = App(list(self.app.wanted))
 
+    def take_older_token(self) -> None:
+        """What is cached is of today."""
+        if self.identity is not None:
+            self.identity = self.identities[-1]
+
     def spoil_token(self) -> None:
         kept = unpack_identity(self.identity, APP) if self.identity else None
         if kept is not None:

@@ -190,6 +190,9 @@ class Network:
         base = self.world.swarm.latency
         return base * (0.5 + dice.random()) + self.slow * dice.random()
 
+    def mend(self, ends: tuple[str, str]) -> None:
+        self.cuts.pop(ends, None)
+
     def cut(self, registrar: str, shard: str, way: int) -> bool:
         how = self.cuts.get((registrar, shard))
         return how == "both" or (how == "one_way" and way == 1)

@@ -65,6 +65,9 @@ class Node:
     def start(self) -> None:
         raise NotImplementedError
 
+    def crash(self) -> None:
+        raise NotImplementedError
+
     def start_again(self) -> None:
         if not self.alive:
             self.start()

@@ -52,9 +52,13 @@ class Publisher:
     def is_idle(self) -> bool:
         return not (self.in_flight or self.busy_resetting or self.stopped)
 
-    def rest(self) -> None:
-        """No more changes of its own accord."""
-        self.last_change = 0.0
+    def change_if_idle(
+        self, author: ClientNode | None = None, for_the_last_time: bool = False
+    ) -> None:
+        if self.is_idle():
+            self.change(author)
+            if for_the_last_time:
+                self.last_change = 0.0
 
     def change(self, author: ClientNode | None = None) -> None:
         world, oracle = self.world, self.world.oracle
@@ -66,11 +70,6 @@ class Publisher:
         else:
             source = None if self.in_flight else world.pick_author(self.key, stamp)
         self._publish(Update(self.key, self.version, source), stamp)
-
-    def forge_and_reset(self) -> None:
-        """Somebody publishes a version from the far future; an operator resets the object."""
-        if self.forge():
-            self.reset_later()
 
     def forge(self) -> bool:
         """Whoever forges has it reset."""
