@@ -20,15 +20,9 @@ SOMETIMES: Final = (
     *("message lost", "message repeated", "link half-open", "link down", "private packet id"),
     *("told unknown", "registration failed", "reset", "write failed", "publish refused for now"),
     *("power cut in a commit", "fast path lost an update", "feed missing by damage"),
-    "feed damaged unread",
-    *("feed missing by retention", "publisher met a dead shard"),
-    *(
-        "bridge answered",
-        "bridge closed a gap",
-        "bridge skipped a range",
-        "bridge repeated a range",
-    ),
-    "bridge met a dead shard",
+    *("feed damaged unread", "feed missing by retention", "publisher met a dead shard"),
+    *("bridge answered", "bridge closed a gap", "bridge skipped a range"),
+    *("bridge repeated a range", "bridge met a dead shard"),
     *(f"core: {name}" for name in COUNTED),
 )
 """What has to happen in a campaign, or it has proved nothing about it."""

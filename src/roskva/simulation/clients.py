@@ -20,7 +20,6 @@ from roskva.core.effects import (
     Deliver,
     Disconnected,
     Effect,
-    Event,
     FromServer,
     Notify,
     NotifyUnknown,
@@ -30,7 +29,6 @@ from roskva.core.effects import (
     RegistrationStatus,
     ReissueRegistrations,
     SaveIdentity,
-    Tick,
     Transmit,
     Unregister,
 )
@@ -182,7 +180,7 @@ class ClientNode(AnyClient):
         if self.identity is None:
             self.app.dropped.clear()
         self.asked: set[Key] = set()
-        self.core = ClientMachine(
+        self.machine = self.core = ClientMachine(
             ClientConfig(
                 app=APP,
                 application=self.application,
@@ -200,20 +198,8 @@ class ClientNode(AnyClient):
         )
         self.set_timer()
 
-    def step(self, event: Event) -> None:
-        for effect in self.core.step(event, self.now()):
-            self.carry_out(effect)
-        if self.alive:
-            self.set_timer()
-
     def counters(self) -> dict[str, int]:
         return self.core.counters
-
-    def deadline(self) -> float | None:
-        return self.core.next_deadline()
-
-    def tick(self) -> None:
-        self.step(Tick())
 
     def connected(self) -> None:
         if self.conn is not None:
@@ -244,7 +230,7 @@ class ClientNode(AnyClient):
                 else:
                     self.asked.clear()
                 if self.conn is not None:
-                    self.conn.send_to_server(codec.encode(message))
+                    self.conn.send("server", codec.encode(message))
             case SaveIdentity(identity=identity):
                 self.identity = identity
                 if identity is not None:
@@ -326,6 +312,11 @@ class ClientNode(AnyClient):
         self.identity = None
         self.application += "'"
         self.app = App(list(self.app.wanted))
+
+    def take_older_token(self) -> None:
+        """What is cached is of today."""
+        if self.identity is not None:
+            self.identity = self.identities[-1]
 
     def spoil_token(self) -> None:
         kept = unpack_identity(self.identity, APP) if self.identity else None

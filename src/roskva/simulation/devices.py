@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from roskva.model import Key
 from roskva.simulation.clients import AnyClient
-from roskva.simulation.network import Connection
+from roskva.simulation.network import Connection, ServerEnd
 from roskva.simulation.oracle import Violation
 from roskva.wire.mqtt import codes
 from roskva.wire.mqtt.codes import V3, V5
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from roskva.simulation.registrar import RegistrarNode
     from roskva.simulation.world import World
 
-HIGH_WATER = 200
-"""Bytes a slow reader may leave unread; low, so that it happens."""
 _PINGREQ = b"\xc0\x00"
 _QOS_1 = 1
 _REFUSED = 0x80
@@ -52,9 +50,6 @@ class MqttNode(AnyClient):
         self.unanswered: set[int] = set()
         self.answered_at = 0.0
         self.later(self.world.dice.random(), self.dial)
-
-    def deadline(self) -> float | None:
-        return None
 
     def connected(self) -> None:
         if self.conn is None:
@@ -100,7 +95,7 @@ class MqttNode(AnyClient):
     def say(self, packet: bytes) -> None:
         if self.conn is not None:
             for piece in cut(packet, self.world):
-                self.conn.send_to_server(piece)
+                self.conn.send("server", piece)
 
     def received(self, conn: Connection, frame: bytes) -> None:
         if conn is not self.conn:
@@ -168,43 +163,36 @@ class MqttNode(AnyClient):
             self.say(_packet(0x40, u16(id)))
 
 
-class Socket:
-    """The server's end of a connection that carries bytes: what asyncio calls a transport."""
+class Socket(ServerEnd):
+    """What asyncio calls a transport."""
 
     def __init__(self, node: RegistrarNode, conn: Connection) -> None:
-        self.node = node
-        self.conn = conn
-        self.protocol: Any = None
-        self.unsent: list[bytes] = []
-        """What the device does not read."""
+        super().__init__(node, conn)
+        self.protocol = node.mqtt()
         self.unheard: list[bytes] = []
         """What the server does not read."""
         self.paused = self.closing = False
 
+    def opened(self) -> None:
+        self.protocol.connection_made(self)  # type: ignore[arg-type]
+
+    def lost(self) -> None:
+        self.protocol.connection_lost(None)
+
     def write(self, data: bytes) -> None:
-        if self.closing:
-            return
-        if not self.conn.client.reads_slowly:
-            self._send(data)
-            return
-        self.unsent.append(data)
-        size = self.get_write_buffer_size()
-        self.node.world.check_bounded(size)
-        if size > HIGH_WATER >= size - len(data):
-            self.node.world.seen("device left unread")
-            self.protocol.pause_writing()
+        if not self.closing:
+            super().write(data)
 
-    def _send(self, data: bytes) -> None:
+    def deliver(self, data: bytes) -> None:
         for piece in cut(data, self.node.world):
-            self.conn.send_to_client(piece)
+            super().deliver(piece)
 
-    def drain(self) -> None:
-        """The device reads again."""
-        full, unsent = self.get_write_buffer_size() > HIGH_WATER, self.unsent
-        self.unsent = []
-        for data in unsent:
-            self._send(data)
-        if full and not self.closing:
+    def pause(self) -> None:
+        self.node.world.seen("device left unread")
+        self.protocol.pause_writing()
+
+    def resume(self) -> None:
+        if not self.closing:
             self.protocol.resume_writing()
 
     def arrived(self, data: bytes) -> None:
@@ -236,7 +224,7 @@ class Socket:
             self.protocol.data_received(self.unheard.pop(0))
 
     def get_write_buffer_size(self) -> int:
-        return sum(map(len, self.unsent))
+        return sum(map(len, self.held))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass

@@ -8,7 +8,7 @@ has lost a message it loses all that follow, until somebody notices the silence.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from roskva.wire import codec
 from roskva.wire.links import FromShard, ToShard
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from roskva.simulation.registrar import RegistrarNode
     from roskva.simulation.shard import ShardNode
     from roskva.simulation.world import World
+
+HIGH_WATER: Final = 200
+"""Bytes a slow reader may leave unread; low, so that it happens."""
 
 Side = Literal["client", "server"]
 End = Literal["registrar", "shard"]
@@ -45,13 +48,7 @@ class Connection:
     def was_deaf_after(self, moment: float) -> bool:
         return not self.reliable and moment < self.deaf_until
 
-    def send_to_server(self, frame: bytes) -> None:
-        self._send("server", frame)
-
-    def send_to_client(self, frame: bytes) -> None:
-        self._send("client", frame)
-
-    def _send(self, to: Side, frame: bytes) -> None:
+    def send(self, to: Side, frame: bytes) -> None:
         if self.dead:
             return
         net = self.world.net
@@ -118,6 +115,55 @@ class Connection:
             self.client.closed(self)
 
 
+class ServerEnd:
+    """The server's end of a connection. What a slow reader does not read is held here; above the
+    high water it is paused."""
+
+    def __init__(self, node: RegistrarNode, conn: Connection) -> None:
+        self.node = node
+        self.conn = conn
+        self.held: list[bytes] = []
+        self.full = False
+
+    def write(self, data: bytes) -> None:
+        if not self.conn.client.reads_slowly:
+            self.deliver(data)
+            return
+        self.held.append(data)
+        held = sum(map(len, self.held))
+        self.node.world.check_bounded(held)
+        if held > HIGH_WATER and not self.full:
+            self.full = True
+            self.pause()
+
+    def drain(self) -> None:
+        """The client reads again."""
+        held, self.held = self.held, []
+        for data in held:
+            self.deliver(data)
+        if self.full:
+            self.full = False
+            self.resume()
+
+    def deliver(self, data: bytes) -> None:
+        self.conn.send("client", data)
+
+    def opened(self) -> None:
+        raise NotImplementedError
+
+    def arrived(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        raise NotImplementedError
+
+
 class Link:
     def __init__(self, world: World, registrar: RegistrarNode, shard: ShardNode) -> None:
         self.world = world
@@ -146,16 +192,12 @@ class Link:
         node = self.shard if way == 0 else self.registrar
         at = self.world.clock.now + net.delay() + node.slowness
         at = self._arrivals[way] = max(at, self._arrivals[way])
-        self.world.clock.after(at - self.world.clock.now, lambda: self._arrive(way, frame))
+        node.later(at - self.world.clock.now, lambda: self._arrive(way, frame))
 
     def _arrive(self, way: int, frame: bytes) -> None:
-        node = self.shard if way == 0 else self.registrar
-        if self.poisoned or not all(self.up.values()) or not node.alive:
+        if self.poisoned or not all(self.up.values()):
             return
-        now = self.world.clock.now
-        if now < node.paused_until:
-            self.world.clock.after(node.paused_until - now, lambda: self._arrive(way, frame))
-        elif way == 0:
+        if way == 0:
             if self.shard.life == self.shard_life:
                 self.shard.from_link(self, codec.decode_to_shard(frame))
         elif self.registrar.life == self.registrar_life:
@@ -189,6 +231,9 @@ class Network:
         dice = self.world.dice
         base = self.world.swarm.latency
         return base * (0.5 + dice.random()) + self.slow * dice.random()
+
+    def mend(self, ends: tuple[str, str]) -> None:
+        self.cuts.pop(ends, None)
 
     def cut(self, registrar: str, shard: str, way: int) -> bool:
         how = self.cuts.get((registrar, shard))

@@ -1,9 +1,12 @@
-"""A process in virtual time: it can be slow, paused or dead, and its clock drifts."""
+"""Virtual time, and a process in it: it can be slow, paused or dead, and its clock drifts."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from roskva.core.effects import Tick
 
 if TYPE_CHECKING:
     from roskva.simulation.world import World
@@ -11,7 +14,30 @@ if TYPE_CHECKING:
 _MIN_TICK = 0.001
 
 
+class Clock:
+    """A heap of things to do, in the order of their moments."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def after(self, delay: float, do: Callable[[], None]) -> None:
+        self._count += 1  # equal moments keep the order in which they were asked for
+        heapq.heappush(self._heap, (self.now + max(delay, 0.0), self._count, do))
+
+    def run(self, until: float) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, do = heapq.heappop(heap)
+            do()
+        self.now = max(self.now, until)
+
+
 class Node:
+    machine: Any = None
+    """What runs in the process, if that is a machine of ours."""
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
@@ -65,15 +91,25 @@ class Node:
     def start(self) -> None:
         raise NotImplementedError
 
+    def crash(self) -> None:
+        raise NotImplementedError
+
     def start_again(self) -> None:
         if not self.alive:
             self.start()
 
-    def deadline(self) -> float | None:
+    def step(self, event: Any) -> None:
+        for effect in self.machine.step(event, self.now()):
+            self.carry_out(effect)
+        if self.alive:
+            self.set_timer()
+
+    def carry_out(self, effect: Any) -> None:
         raise NotImplementedError
 
-    def tick(self) -> None:
-        raise NotImplementedError
+    def deadline(self) -> float | None:
+        deadline: float | None = self.machine.next_deadline()
+        return deadline
 
     def set_timer(self) -> None:
         deadline = self.deadline()
@@ -88,4 +124,4 @@ class Node:
     def _fire(self, at: float) -> None:
         if at == self._tick_at:
             self._tick_at = float("inf")
-            self.tick()
+            self.step(Tick())

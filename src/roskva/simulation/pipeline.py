@@ -52,25 +52,23 @@ class Publisher:
     def is_idle(self) -> bool:
         return not (self.in_flight or self.busy_resetting or self.stopped)
 
-    def rest(self) -> None:
-        """No more changes of its own accord."""
-        self.last_change = 0.0
+    def change_if_idle(
+        self, author: ClientNode | None = None, for_the_last_time: bool = False
+    ) -> None:
+        if self.is_idle():
+            self.change(author)
+            if for_the_last_time:
+                self.last_change = 0.0
 
     def change(self, author: ClientNode | None = None) -> None:
         world, oracle = self.world, self.world.oracle
         self.version += world.dice.choice((1, 1, 1, 7))
         stamp = oracle.change(self.key, self.version)
         # A source may be named only when all before it is published: see docs/protocol.md.
-        if author is not None and not self.in_flight:
-            source: str | None = author.writes(self.key, stamp)
-        else:
-            source = None if self.in_flight else world.pick_author(self.key, stamp)
+        if author is None and not self.in_flight:
+            author = world.pick_author(self.key)
+        source = None if author is None or self.in_flight else author.writes(self.key, stamp)
         self._publish(Update(self.key, self.version, source), stamp)
-
-    def forge_and_reset(self) -> None:
-        """Somebody publishes a version from the far future; an operator resets the object."""
-        if self.forge():
-            self.reset_later()
 
     def forge(self) -> bool:
         """Whoever forges has it reset."""
@@ -202,8 +200,7 @@ class Bridge:
         except (RoskvaError, OSError):
             return
         if isinstance(read, Batch):
-            rows = [(read.base + i, update) for i, update in enumerate(read.updates())]
-            self._offer(shard, reader.lineage, read.first, read.last, rows, late)
+            self._offer(shard, reader.lineage, read, late)
         elif not isinstance(read, Idle):
             self.world.seen("bridge met a hole")
         if advance:
@@ -220,32 +217,22 @@ class Bridge:
             self.world.seen("bridge repeated a range")
         self.cursor[shard.index] = last
 
-    def _offer(
-        self,
-        shard: ShardNode,
-        lineage: int,
-        first: int,
-        last: int,
-        rows: list[tuple[int, Update]],
-        late: float,
-    ) -> None:
+    def _offer(self, shard: ShardNode, lineage: int, batch: Batch, late: float) -> None:
         if not shard.alive:
             self.world.seen("bridge met a dead shard")
             return
-        offer = Offer(1, shard.index, lineage, first, last, coalesce(rows))
+        updates = coalesce(enumerate(batch.updates(), batch.base))
+        offer = Offer(1, shard.index, lineage, batch.first, batch.last, updates)
 
-        def answered(message: FromShard) -> None:
-            assert isinstance(message, Taken)
-            self._answered(shard, first, message.lineage, message.offset)
+        def answered(taken: FromShard) -> None:
+            assert isinstance(taken, Taken)
+            self.world.check_answer(shard, taken.lineage, taken.offset)
+            if taken.offset < batch.first - 1 and self._reader(shard).lineage == taken.lineage:
+                self.world.seen("bridge closed a gap")
+                self._deliver(shard, taken.offset, advance=False)
 
         delay = self.world.net.delay() + late
         shard.later(delay, lambda: shard.ask(offer, answered))
-
-    def _answered(self, shard: ShardNode, first: int, lineage: int, offset: int) -> None:
-        self.world.check_answer(shard, lineage, offset)
-        if offset < first - 1 and self._reader(shard).lineage == lineage:
-            self.world.seen("bridge closed a gap")
-            self._deliver(shard, offset, advance=False)
 
     def _reader(self, shard: ShardNode) -> LogReader:
         disk, reader = self.readers.get(shard.index, (None, None))

@@ -28,7 +28,6 @@ from roskva.core.effects import (
     Reloaded,
     Send,
     SendLink,
-    Tick,
 )
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.errors import BadMessage, RoskvaError
@@ -37,8 +36,8 @@ from roskva.host.effects import Settled, Submitted
 from roskva.host.mqtt import PublishEncoder
 from roskva.host.registrar import HostEffect, HostEvent, RegistrarHost
 from roskva.model import NOBODY, Principal, Update
-from roskva.simulation.devices import HIGH_WATER, Socket
-from roskva.simulation.network import Connection, Link
+from roskva.simulation.devices import Socket
+from roskva.simulation.network import Connection, Link, ServerEnd
 from roskva.simulation.node import Node
 from roskva.wire import codec
 from roskva.wire.links import FromShard
@@ -51,41 +50,41 @@ if TYPE_CHECKING:
 _REDIAL = 0.5
 
 
-class Peer:
-    """The server's end of a connection that carries messages."""
+class Peer(ServerEnd):
+    """Of a connection that carries messages."""
 
     def __init__(self, node: RegistrarNode, conn: Connection) -> None:
-        self.node = node
-        self.conn = conn
+        super().__init__(node, conn)
         self.delivery = MessageDelivery(codec.encode)
         self.delivery.address = conn.id
         self.delivery.connection = self
-        self.held: list[bytes] = []
-        """What a slow reader has not read."""
+
+    def opened(self) -> None:
+        self.node.step(Opened(self.delivery, self.node.world.dice.randbytes(28)))
+
+    def arrived(self, data: bytes) -> None:
+        try:
+            message = codec.decode_from_client(data)
+        except BadMessage:
+            self.node.world.seen("bad message")
+            return
+        self.node.heard(self.delivery, self.node.world.principal(), message)
 
     def send(self, message: ServerMessage) -> None:
         self.write(codec.encode(message))
 
-    def write(self, frame: bytes) -> None:
-        if not self.conn.client.reads_slowly:
-            self.conn.send_to_client(frame)
-            return
-        self.held.append(frame)
-        held = sum(map(len, self.held))
-        self.node.world.check_bounded(held)
-        if held > HIGH_WATER and not self.delivery.lagging:
-            self.node.step(self.delivery.pause())
+    def pause(self) -> None:
+        self.node.step(self.delivery.pause())
 
-    def drain(self) -> None:
-        """The client reads again."""
-        held, self.held = self.held, []
-        for frame in held:
-            self.conn.send_to_client(frame)
-        if self.delivery.lagging:
-            self.node.step(self.delivery.resume())
+    def resume(self) -> None:
+        self.node.step(self.delivery.resume())
 
     def close(self) -> None:
         self.node.hang_up(self.conn)
+
+    def lost(self) -> None:
+        self.delivery.end()
+        self.node.step(Closed(self.delivery))
 
 
 class Timer:
@@ -130,7 +129,7 @@ class RegistrarNode(Node):
     def start(self) -> None:
         swarm = self.world.swarm
         self.begin()
-        self.host = RegistrarHost(
+        self.machine = self.host = RegistrarHost(
             RegistrarConfig(
                 name=self.name,
                 shards=swarm.shards,
@@ -212,9 +211,6 @@ class RegistrarNode(Node):
             return self.now() + self.world.dice.random() * self.world.swarm.slice_delay
         return self.host.next_deadline()
 
-    def tick(self) -> None:
-        self.step(Tick())
-
     def carry_out(self, effect: HostEffect) -> None:
         match effect:
             case Write(addresses=addresses, data=data):
@@ -274,25 +270,12 @@ class RegistrarNode(Node):
 
     def accept(self, conn: Connection) -> None:
         self.conns[conn.id] = conn
-        if conn.reliable:
-            socket = self.peers[conn.id] = Socket(self, conn)
-            socket.protocol = self.mqtt()
-            socket.protocol.connection_made(socket)
-        else:
-            peer = self.peers[conn.id] = Peer(self, conn)
-            self.step(Opened(peer.delivery, self.world.dice.randbytes(28)))
+        self.peers[conn.id] = Socket(self, conn) if conn.reliable else Peer(self, conn)
+        self.peers[conn.id].opened()
 
     def received(self, conn: Connection, frame: bytes) -> None:
-        peer = self.peers.get(conn.id)
-        if isinstance(peer, Socket):
-            peer.arrived(frame)
-        elif peer is not None:
-            try:
-                message = codec.decode_from_client(frame)
-            except BadMessage:
-                self.world.seen("bad message")
-                return
-            self.heard(peer.delivery, self.world.principal(), message)
+        if conn.id in self.peers:
+            self.peers[conn.id].arrived(frame)
 
     def heard(self, conn: Handle, principal: Principal, message: FromClient) -> None:
         denied = frozenset(self.world.denied) if isinstance(conn, MessageDelivery) else frozenset()
@@ -303,23 +286,16 @@ class RegistrarNode(Node):
             peer = self.peers.pop(conn.id)
             if isinstance(peer, Socket):
                 peer.closing = True
-            self.later(0, lambda: self.lost(peer))
+            self.later(0, peer.lost)
 
     def hang_up(self, conn: Connection) -> None:
         if self.conns.pop(conn.id, None) is not None:
             peer = self.peers.pop(conn.id)
             conn.close("server")
             if isinstance(peer, Socket):
-                self.later(0, lambda: self.lost(peer))
+                self.later(0, peer.lost)
             else:
                 peer.delivery.end()
-
-    def lost(self, peer: Peer | Socket) -> None:
-        if isinstance(peer, Socket):
-            peer.protocol.connection_lost(None)
-        else:
-            peer.delivery.end()
-            self.step(Closed(peer.delivery))
 
     def drain(self, conn: Connection) -> None:
         if conn.id in self.peers:

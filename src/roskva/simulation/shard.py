@@ -27,7 +27,6 @@ from roskva.core.effects import (
     PutShard,
     ReadFeed,
     SendLink,
-    Tick,
 )
 from roskva.core.freshness import Acked
 from roskva.core.matcher import Matcher, MatcherConfig
@@ -36,7 +35,7 @@ from roskva.errors import StorageUnavailable
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
 from roskva.host.effects import Append, Appended, NotAppended, SetMarker
-from roskva.host.shard import HostEffect, HostEvent, ShardHost
+from roskva.host.shard import HostEffect, ShardHost
 from roskva.model import Key, shard_epoch
 from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 from roskva.simulation.network import Link
@@ -101,13 +100,10 @@ class ShardNode(Node):
             )
             self.reader = self.log.reader()
             self._open_host()
-        except StorageUnavailable:
+        except (StorageUnavailable, PowerCut) as error:
             self.alive = False
-            self.world.clock.after(_REOPEN, self.start_again)
-            return
-        except PowerCut:
-            self.alive = False
-            self.disk.crash("torn")
+            if isinstance(error, PowerCut):
+                self.disk.crash("torn")
             self.world.clock.after(_REOPEN, self.start_again)
             return
         self.starts.append(self.world.clock.now)
@@ -134,7 +130,7 @@ class ShardNode(Node):
         )
         self.hands_over = True
         """Whether what is committed goes to the matcher at once."""
-        self.host = ShardHost(
+        self.machine = self.host = ShardHost(
             config,
             row,
             boot=boot,
@@ -172,27 +168,14 @@ class ShardNode(Node):
     def counters(self) -> dict[str, int]:
         return {**self.rows.counters, **self.matcher.counters}
 
-    def deadline(self) -> float | None:
-        return self.host.next_deadline()
-
-    def tick(self) -> None:
-        self.step(Tick())
-
-    def step(self, event: HostEvent) -> None:
-        for effect in self.host.step(event, self.now()):
-            self.carry_out(effect)
-        self.set_timer()
-
     def carry_out(self, effect: HostEffect) -> None:
         match effect:
             case Append():
                 self._append(effect)
             case Persist():
                 self._io(lambda: self._persist(effect))
-            case LoadObjects():
-                self._io(lambda: self._load_objects(effect))
-            case LoadClient():
-                self._io(lambda: self._load_client(effect))
+            case LoadObjects() | LoadClient():
+                self._io(lambda: self._load(effect))
             case SendLink(link=int() as id, message=message):
                 if id in self.links:
                     self.links[id].to_registrar(message)  # type: ignore[arg-type]
@@ -240,33 +223,25 @@ class ShardNode(Node):
     def _check_fencing(self, effect: Persist) -> None:
         for write in effect.writes:
             if isinstance(write, PutRegistered):
-                row = self._client_row(write.client)
-                if row is not None and write.session < row.session:
-                    raise Violation(f"session {write.session} wrote a row of {row.session}")
+                with suppress(StorageUnavailable):
+                    row = layout.client_row(self.store.read(layout.client_key(write.client)))
+                    if row is not None and write.session < row.session:
+                        raise Violation(f"session {write.session} wrote a row of {row.session}")
 
-    def _client_row(self, client: bytes) -> ClientRow | None:
+    def _load(self, effect: LoadObjects | LoadClient) -> None:
+        rows: dict[Key, ObjectRow] | ClientRow | None
         try:
-            return layout.client_row(self.store.read(layout.client_key(client)))
-        except StorageUnavailable:
-            return None
-
-    def _load_objects(self, effect: LoadObjects) -> None:
-        try:
-            cells = self.store.read_cells(layout.object_cells(effect.keys))
+            if isinstance(effect, LoadObjects):
+                cells = self.store.read_cells(layout.object_cells(effect.keys))
+                rows = layout.object_rows(effect.keys, cells)
+                delay = self.world.dice.random() * self.world.swarm.load_delay
+            else:
+                rows = layout.client_row(self.store.read(layout.client_key(effect.client)))
+                delay = self._io_delay()
         except StorageUnavailable:
             self.later(self._io_delay(), lambda: self.step(Failed(effect.id)))
             return
-        rows: dict[Key, ObjectRow] = layout.object_rows(effect.keys, cells)
-        delay = self.world.dice.random() * self.world.swarm.load_delay
         self.later(delay, lambda: self.step(Loaded(effect.id, rows)))
-
-    def _load_client(self, effect: LoadClient) -> None:
-        try:
-            row = layout.client_row(self.store.read(layout.client_key(effect.client)))
-        except StorageUnavailable:
-            self.later(self._io_delay(), lambda: self.step(Failed(effect.id)))
-            return
-        self.later(self._io_delay(), lambda: self.step(Loaded(effect.id, row)))
 
     def acked(self, client: bytes) -> dict[Key, Acked]:
         row = layout.client_row(self.store.read(layout.client_key(client)))
@@ -348,7 +323,7 @@ class ShardNode(Node):
         return [f"{FEED}/{name}" for name in names]
 
     def _damage_newest(self) -> None:
-        """On a disk that has it all: see `_lose_history` in faults.py."""
+        """On a disk that has it all: see `_lose_history` in `faults.py`."""
         path = self.segments()[-1]
         try:
             self.disk.open(path).sync()
@@ -381,7 +356,7 @@ class ShardNode(Node):
         lineage = self.log.lineage
         match read:
             case Batch():
-                rows = [(read.base + i, update) for i, update in enumerate(read.updates())]
+                rows = list(enumerate(read.updates(), read.base))
                 self.step(Apply(lineage, read.first, read.last, rows))
             case Idle():
                 self.step(FeedEnd(lineage, read.last, bits))

@@ -6,7 +6,7 @@ out, and kept.
 
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 
@@ -92,49 +92,50 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Swarm(msgspec.Struct, frozen=True):
-    """How a cluster is built and how nervous its timers are. Times are in seconds."""
+    """How a cluster is built and how nervous its timers are. Beside each is what it is drawn from:
+    one of these, or how often it is true. Times are in seconds."""
 
-    clients: int
-    mqtt_clients: int
-    registrars: int
-    shards: int
-    objects: int
-    registrations: int
-    publish_interval: float
-    latency: float
-    heartbeat: float
-    scan_interval: float
-    answer_timeout: float
-    ack_flush: float
-    linger: float
-    ping_interval: float
-    sync_timeout: float
-    feed_tick: float
-    bridge_interval: float
+    clients: Annotated[int, range(1, 5)]
+    mqtt_clients: Annotated[int, (0, 0, 1, 2)]
+    registrars: Annotated[int, range(1, 4)]
+    shards: Annotated[int, range(1, 3)]
+    objects: Annotated[int, range(1, 6)]
+    registrations: Annotated[int, range(1, 5)]
+    publish_interval: Annotated[float, (2.0, 5.0, 12.0, 30.0)]
+    latency: Annotated[float, (0.001, 0.005, 0.05)]
+    heartbeat: Annotated[float, (5.0, 10.0, 25.0)]
+    scan_interval: Annotated[float, (4.0, 8.0, 20.0)]
+    answer_timeout: Annotated[float, (2.0, 4.0, 8.0)]
+    ack_flush: Annotated[float, (0.5, 1.0, 5.0)]
+    linger: Annotated[float, (1.0, 10.0, 60.0)]
+    ping_interval: Annotated[float, (1.0, 2.0)]
+    sync_timeout: Annotated[float, (1.0, 5.0)]
+    feed_tick: Annotated[float, (1.0, 3.0)]
+    bridge_interval: Annotated[float, (0.0, 1.0, 4.0)]
     """0: no bridge."""
-    fast_path: bool
-    app_delay: float
+    fast_path: Annotated[bool, 0.8]
+    app_delay: Annotated[float, (0.01, 0.5, 4.0)]
     """At most so long does an application take to ack."""
-    sources: bool
-    handshakes_per_10s: int
-    drift: float
+    sources: Annotated[bool, 0.6]
+    handshakes_per_10s: Annotated[int, (5, 50, 1000)]
+    drift: Annotated[float, (0.0, 0.0, 0.02)]
     fault_time: float
-    load_delay: float = 0.01
+    load_delay: Annotated[float, (0.01, 0.3, 2.0)] = 0.01
     """At most so long does a read of the store take to come back."""
-    ordered: bool = True
+    ordered: Annotated[bool, 0.7] = True
     """Publishers wait for one version to be acknowledged before they publish the next."""
-    bursts: float = 0.0
+    bursts: Annotated[float, (0.0, 0.3, 0.6)] = 0.0
     """How often a change is followed by another one at once."""
-    fast_path_loss: float = 0.0
+    fast_path_loss: Annotated[float, (0.0, 0.0, 0.1, 0.5)] = 0.0
     """At all times; a fault may make it worse."""
-    segment_bytes: int = 500
-    packet_ids: int = 20
+    segment_bytes: Annotated[int, (500, 1500)] = 500
+    packet_ids: Annotated[int, (4, 20)] = 20
     """Few, so that they meet again while in flight."""
-    flush_delay: float = 0.0
+    flush_delay: Annotated[float, (0.0, 0.05, 2.0)] = 0.0
     """Before a matcher persists what nobody waits for."""
-    fanout_slice: int = 2
+    fanout_slice: Annotated[int, (1, 1, 2, 1000)] = 2
     """Sessions told at a time: few, so that something newer comes between."""
-    slice_delay: float = 0.2
+    slice_delay: Annotated[float, (0.0, 0.2, 1.0)] = 0.2
     """At most so long does a registrar have other things to do between two slices."""
 
 
@@ -170,40 +171,12 @@ def tape_of(seed: int, minutes: float = DEFAULT_MINUTES) -> Tape:
 
 
 def _swarm(dice: Random, fault_time: float) -> Swarm:
-    return Swarm(
-        clients=dice.randint(1, 4),
-        mqtt_clients=dice.choice((0, 0, 1, 2)),
-        registrars=dice.randint(1, 3),
-        shards=dice.randint(1, 2),
-        objects=dice.randint(1, 5),
-        registrations=dice.randint(1, 4),
-        publish_interval=dice.choice((2.0, 5.0, 12.0, 30.0)),
-        latency=dice.choice((0.001, 0.005, 0.05)),
-        heartbeat=dice.choice((5.0, 10.0, 25.0)),
-        scan_interval=dice.choice((4.0, 8.0, 20.0)),
-        answer_timeout=dice.choice((2.0, 4.0, 8.0)),
-        ack_flush=dice.choice((0.5, 1.0, 5.0)),
-        linger=dice.choice((1.0, 10.0, 60.0)),
-        ping_interval=dice.choice((1.0, 2.0)),
-        sync_timeout=dice.choice((1.0, 5.0)),
-        feed_tick=dice.choice((1.0, 3.0)),
-        bridge_interval=dice.choice((0.0, 1.0, 4.0)),
-        fast_path=dice.random() < 0.8,
-        app_delay=dice.choice((0.01, 0.5, 4.0)),
-        sources=dice.random() < 0.6,
-        handshakes_per_10s=dice.choice((5, 50, 1000)),
-        drift=dice.choice((0.0, 0.0, 0.02)),
-        fault_time=fault_time,
-        load_delay=dice.choice((0.01, 0.3, 2.0)),
-        ordered=dice.random() < 0.7,
-        bursts=dice.choice((0.0, 0.3, 0.6)),
-        fast_path_loss=dice.choice((0.0, 0.0, 0.1, 0.5)),
-        segment_bytes=dice.choice((500, 1500)),
-        packet_ids=dice.choice((4, 20)),
-        flush_delay=dice.choice((0.0, 0.05, 2.0)),
-        fanout_slice=dice.choice((1, 1, 2, 1000)),
-        slice_delay=dice.choice((0.0, 0.2, 1.0)),
-    )
+    drawn: dict[str, Any] = {}
+    for name, kind in get_type_hints(Swarm, include_extras=True).items():
+        for options in getattr(kind, "__metadata__", ()):
+            chance = isinstance(options, float)
+            drawn[name] = dice.random() < options if chance else dice.choice(options)
+    return Swarm(**drawn, fault_time=fault_time)
 
 
 def _faults(dice: Random, swarm: Swarm) -> list[Fault]:

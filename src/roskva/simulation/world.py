@@ -21,10 +21,10 @@ from roskva.feed.base import START, Batch, Marker
 from roskva.host.shard import BRIDGE_PATIENCE_S
 from roskva.model import NO_VERSION, NOBODY, Key, Principal, Update, shard_of
 from roskva.simulation.clients import APP, AnyClient, ClientNode
-from roskva.simulation.clock import Clock
 from roskva.simulation.devices import MqttNode
 from roskva.simulation.faults import inject
 from roskva.simulation.network import Network
+from roskva.simulation.node import Clock
 from roskva.simulation.oracle import Oracle, Violation
 from roskva.simulation.pipeline import Bridge, Publisher
 from roskva.simulation.registrar import RegistrarNode
@@ -366,11 +366,9 @@ class World:
         able = [registrar for registrar in self.registrars if registrar.alive]
         return self.dice.choice(able) if able else None
 
-    def pick_author(self, key: Key, stamp: int) -> str | None:
+    def pick_author(self, key: Key) -> ClientNode | None:
         """Sometimes a client makes the change itself."""
         if not self.swarm.sources or self.dice.random() < 0.5:
             return None
         able = [client for client in self.clients if client.alive and key in client.app.wanted]
-        if not able:
-            return None
-        return self.dice.choice(able).writes(key, stamp)
+        return self.dice.choice(able) if able else None
