@@ -32,8 +32,8 @@ from roskva.core.session import Outbox
 from roskva.feed.commit import Committer, _Group
 from roskva.host.delivery import Announcement, MessageDelivery
 from roskva.net.writer import Writer
+from roskva.server.access.keys import token_keys
 from roskva.server.directory import DataDirectory
-from roskva.server.keys import token_keys
 from roskva.server.listening import listen_all, wanted_ports
 from roskva.server.node import Node, Role
 from roskva.server.reload import Reloads

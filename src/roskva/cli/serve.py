@@ -19,9 +19,9 @@ from roskva.links.processes import Process, RunningNode, announce, pack_assignme
 from roskva.logs import log_to_stderr
 from roskva.net.address import in_url
 from roskva.probe.job import ProbeJob
+from roskva.server.access.keys import token_keys
 from roskva.server.admin.pipeline import PIPELINE_REPORT, PROBE_REPORT, why_no_prober
 from roskva.server.directory import DataDirectory
-from roskva.server.keys import token_keys
 from roskva.server.listening import Ports, listen_all, wanted_ports
 from roskva.server.node import Node, Role
 from roskva.server.process import run

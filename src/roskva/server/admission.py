@@ -18,7 +18,7 @@ from roskva.model import (
     parse_key,
     reset_mark,
 )
-from roskva.server.access.base import Authority
+from roskva.server.access.authority import Authority
 
 
 class Admission:

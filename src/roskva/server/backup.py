@@ -38,9 +38,9 @@ from roskva.feed.record import META as FEED_META
 from roskva.feed.recovery import SKIP, skip_ahead, skip_in
 from roskva.feed.segment import parse_name
 from roskva.links.processes import Process
+from roskva.server.access.keys import TOKEN_KEY
 from roskva.server.checkpoints import ask_for_checkpoint, make_checkpoint
 from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
-from roskva.server.keys import TOKEN_KEY
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 

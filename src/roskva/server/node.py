@@ -23,14 +23,14 @@ from roskva.feed.trace import Trace
 from roskva.host.observer import Observer
 from roskva.links.framing import Framed
 from roskva.links.processes import Process
-from roskva.server.access.access import Access
+from roskva.server.access.authority import authority_of
+from roskva.server.access.keys import token_keys
 from roskva.server.admin.answers import ProcessAnswers
 from roskva.server.admin.queries import AdminQueries
 from roskva.server.admin.sessions import Notes
 from roskva.server.directory import DataDirectory
 from roskva.server.doors import Doors
 from roskva.server.executor import LastingLink, LocalLink, ShardExecutor, SocketLink
-from roskva.server.keys import token_keys
 from roskva.server.listening import Listeners
 from roskva.server.observers import Counters, Observers, Tracer, open_trace, write_trace
 from roskva.server.pressure import measure_lag
@@ -82,7 +82,7 @@ class Node:
         self._keys = keys
         self._listeners = listeners
         self.reloads = reloads
-        self._access = Access(config, keys)
+        self._authority = authority_of(config, keys)
         reloads.add("the settings of apps", self._reload)
         self._shards: dict[int, ShardServer] = {}
         self._registrar: RegistrarServer | None = None
@@ -171,13 +171,13 @@ class Node:
     async def _open_front(self, listeners: Listeners) -> list["asyncio.Task[None]"]:
         shards = self._data.meta.shards
         registrar = self._registrar = RegistrarServer(
-            *(self.role.name, shards, self._config, self._access.authority),
+            *(self.role.name, shards, self._config, self._authority),
             *(self._keys, self._break, self._handover, Observers(self._observers)),
         )
         links = [self._link(number, registrar) for number in range(shards)]
         registrar.executor.links.update(enumerate(links))
         tasks = [self._tasks.create_task(link.run()) for link in links]
-        tasks.append(self._tasks.create_task(self._access.run()))
+        tasks.append(self._tasks.create_task(self._authority.run()))
         self.answers.serve(registrar)
         admin = AdminQueries(
             *(self.role.name, self.role.processes, lambda: self._config, self._data.path),
@@ -200,7 +200,8 @@ class Node:
         keys = token_keys(self._data.path)
         config = msgspec.structs.replace(self._config, defaults=config.defaults, apps=config.apps)
         if self._registrar is not None:
-            self._registrar.reload(config, self._access.reload(config, keys), keys)
+            self._authority.reload(config, keys)
+            self._registrar.reload(config, keys)
         self._config = config
         _log.info("the settings of apps and the keys of tokens were read again")
 

@@ -14,8 +14,8 @@ from roskva.config import Config, Source
 from roskva.errors import RoskvaError
 from roskva.links.processes import read_assignment
 from roskva.logs import log_to_stderr
+from roskva.server.access.keys import token_keys
 from roskva.server.directory import DataDirectory
-from roskva.server.keys import token_keys
 from roskva.server.listening import Ports, listen_all
 from roskva.server.node import Node, Role
 from roskva.server.reload import Reloads, on_hangup

@@ -52,7 +52,7 @@ from roskva.model import (
     parse_key,
 )
 from roskva.net.writer import Writer
-from roskva.server.access.base import Authority, Later, Verdict
+from roskva.server.access.authority import Authority, Later, Verdict
 from roskva.server.admission import Admission
 from roskva.server.authorisation import Authorisation
 from roskva.server.executor import RegistrarExecutor
@@ -108,7 +108,7 @@ class RegistrarServer:
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
         self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reload_access(authority, keys)
+        self._take_standing(keys)
 
     @property
     def core(self) -> Registrar:
@@ -227,20 +227,19 @@ class RegistrarServer:
         """The clients with a session here."""
         return [session.client for session in self.core.sessions.values()]
 
-    def reload(self, config: Config, authority: Authority, keys: TokenKeys) -> None:
-        """Sessions that do not hold any more are closed."""
+    def reload(self, config: Config, keys: TokenKeys) -> None:
+        """The authority has: sessions that do not hold any more are closed."""
         self._config = config
-        self._admission = Admission(config, authority)
+        self._admission = Admission(config, self._authority)
         before = list(self.core.sessions.items())
-        self._reload_access(authority, keys)
+        self._take_standing(keys)
         for named, session in before:
             if named not in self.core.sessions:
                 self.host.observer.ended(session, TokenRejected.code)
 
-    def _reload_access(self, authority: Authority, keys: TokenKeys) -> None:
-        self._authority = self.authorisation.authority = authority
-        self.host.guarded = frozenset(authority.guarded)
-        self.step(Reloaded(keys, authority.standing))
+    def _take_standing(self, keys: TokenKeys) -> None:
+        self.host.guarded = self._authority.guarded
+        self.step(Reloaded(keys, self._authority.standing))
 
     def recheck(self) -> None:
         self.step(Recheck())

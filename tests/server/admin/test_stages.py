@@ -1,3 +1,5 @@
+"""How long the stages take, from publishing to the ack."""
+
 from roskva.server.admin.queries import stage_times
 
 
