@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from roskva.answer import answer_of
+from roskva.answer import Answered, answer_of
 from roskva.channels.base import Outcomes
 from roskva.config import Config
 from roskva.core.backoff import Rate
@@ -30,7 +30,6 @@ from roskva.errors import (
     Overloaded,
     RoskvaError,
     TokenRejected,
-    TooFast,
     Unauthorised,
     Unavailable,
     error_of,
@@ -57,7 +56,6 @@ from roskva.server.admission import Admission
 from roskva.server.authorisation import Authorisation
 from roskva.server.executor import RegistrarExecutor
 from roskva.server.pressure import Pressure
-from roskva.server.rates import PublishRates
 from roskva.wire.links import Registered
 from roskva.wire.messages import ClientMessage, FromClient, Notification, ServerMessage
 
@@ -99,14 +97,12 @@ class RegistrarServer:
         self.executor = RegistrarExecutor(
             self.host, self.writer, self.authorisation, broken, handover
         )
-        self._config = config
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_connections = limits.connections(open_files)
         self._authority = authority
         self._admission = Admission(config, authority)
-        self._rates = PublishRates(limits)
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
-        self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
+        self._shed = {"shed_publishes": 0, "shed_reads": 0}
         self._tasks: set[asyncio.Task[None]] = set()
         self._take_standing(keys)
 
@@ -123,6 +119,10 @@ class RegistrarServer:
         """Every shard answers."""
         return len(self.host.welcomed) == len(self.executor.links)
 
+    @property
+    def counters(self) -> dict[str, int]:
+        return {**self._shed, "too_fast": self._admission.too_fast}
+
     # For channels.
 
     def step(self, event: Any) -> None:
@@ -135,15 +135,26 @@ class RegistrarServer:
             self.executor.step(FromConnection(conn, message, principal=principal))
 
     def identify(
-        self, app: str | None, credential: str | None, certificate: str | None = None
-    ) -> Principal | Later[Principal]:
+        self,
+        app: str | None,
+        credential: str | None,
+        certificate: str | None,
+        answered: Answered[Principal],
+    ) -> None:
         """Where there are keys, it is them that count; else a certificate says at least who."""
-        found = self._authority.identify(app, credential)
-        return Principal(certificate) if found is NOBODY and certificate else found
+        try:
+            found = self._authority.identify(app, credential)
+        except RoskvaError as error:
+            answered(error)
+            return
+        if not isinstance(found, Principal):
+            self.run(_answer_later(found, answered))
+        else:
+            answered(Principal(certificate) if found is NOBODY and certificate else found)
 
     async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
         if self.pressure.shedding:
-            self.counters["shed_reads"] += 1
+            self._shed["shed_reads"] += 1
             raise Overloaded("this node has too much to do: try again later")
         found = self._authority.may_register(principal, keys)
         verdict = found if isinstance(found, Verdict) else await found
@@ -163,37 +174,18 @@ class RegistrarServer:
             _log.error("what ran in the background failed", exc_info=error)
 
     def assigns_versions(self, app: str) -> bool:
-        return self._config.app(app).versions == "assigned"
+        return self._admission.config.app(app).versions == "assigned"
 
     def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         if self.pressure.shedding:
-            self.counters["shed_publishes"] += len(updates)
+            self._shed["shed_publishes"] += len(updates)
             answered(Overloaded("this node has too much to do: try again later"))
             return
-        admitted = self._within_rate(principal, self._admission.admit_all(principal, list(updates)))
+        admitted = self._admission.admit_all(principal, updates)
         self.executor.step(Submitted(answered, admitted))
 
-    def _within_rate(
-        self, principal: Principal, admitted: list[Update | RoskvaError]
-    ) -> list[Update | RoskvaError]:
-        """The first of them, as far as it goes."""
-        wanted = sum(isinstance(update, Update) for update in admitted)
-        left = self._rates.take(principal, wanted)
-        if left == wanted:
-            return admitted
-        self.counters["too_fast"] += wanted - left
-        kept: list[Update | RoskvaError] = []
-        for update in admitted:
-            if isinstance(update, Update):
-                left -= 1
-                if left < 0:
-                    kept.append(TooFast("more updates per second than allowed: slow down"))
-                    continue
-            kept.append(update)
-        return kept
-
     async def reset(self, principal: Principal, key: Key) -> None:
-        admitted = self._within_rate(principal, [self._admission.reset(principal, key)])
+        admitted = self._admission.reset(principal, key)
 
         def submit(answered: Outcomes) -> None:
             self.step(Submitted(answered, admitted))
@@ -229,8 +221,7 @@ class RegistrarServer:
 
     def reload(self, config: Config, keys: TokenKeys) -> None:
         """The authority has: sessions that do not hold any more are closed."""
-        self._config = config
-        self._admission = Admission(config, self._authority)
+        self._admission.config = config
         before = list(self.core.sessions.items())
         self._take_standing(keys)
         for named, session in before:
@@ -250,6 +241,15 @@ class RegistrarServer:
             self.step(Dismissed(conn, not_before_ms()))
         for task in self._tasks:
             task.cancel()
+
+
+async def _answer_later(found: Later[Principal], answered: Answered[Principal]) -> None:
+    try:
+        principal = await found
+    except RoskvaError as error:
+        answered(error)
+    else:
+        answered(principal)
 
 
 def traffic_of(session: Session) -> str:
