@@ -29,9 +29,8 @@ from roskva.server.admin.answers import ProcessAnswers
 from roskva.server.admin.queries import AdminQueries
 from roskva.server.admin.sessions import Notes
 from roskva.server.directory import DataDirectory
-from roskva.server.doors import Doors
 from roskva.server.executor import LastingLink, LocalLink, ShardExecutor, SocketLink
-from roskva.server.listening import Listeners
+from roskva.server.listeners import Listeners, PortSockets
 from roskva.server.observers import Counters, Observers, Tracer, open_trace, write_trace
 from roskva.server.pressure import measure_lag
 from roskva.server.registrar import RegistrarServer
@@ -73,14 +72,14 @@ class Node:
         config: Config,
         data: DataDirectory,
         keys: TokenKeys,
-        listeners: Listeners | None,
+        sockets: PortSockets | None,
         reloads: Reloads,
     ) -> None:
         self.role = role
         self._config = config
         self._data = data
         self._keys = keys
-        self._listeners = listeners
+        self._sockets = sockets
         self.reloads = reloads
         self._authority = authority_of(config, keys)
         reloads.add("the settings of apps", self._reload)
@@ -106,8 +105,8 @@ class Node:
                 self._tasks = tasks
                 running = [tasks.create_task(shard.run()) for shard in self._shards.values()]
                 running.append(tasks.create_task(self._answer_others(self.role.socket)))
-                if self._listeners is not None:
-                    running += await self._open_front(self._listeners)
+                if self._sockets is not None:
+                    running += await self._open_front(self._sockets)
                 if self._trace is not None:
                     running.append(tasks.create_task(write_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
@@ -168,7 +167,7 @@ class Node:
 
     # The front.
 
-    async def _open_front(self, listeners: Listeners) -> list["asyncio.Task[None]"]:
+    async def _open_front(self, sockets: PortSockets) -> list["asyncio.Task[None]"]:
         shards = self._data.meta.shards
         registrar = self._registrar = RegistrarServer(
             *(self.role.name, shards, self._config, self._authority),
@@ -181,12 +180,12 @@ class Node:
         self.answers.serve(registrar)
         admin = AdminQueries(
             *(self.role.name, self.role.processes, lambda: self._config, self._data.path),
-            *(self.answers, listeners.ports),
+            *(self.answers, sockets.ports),
         )
-        self._doors = Doors(registrar, admin, self._config, self.reloads)
-        self.answers.mqtt = self._doors.mqtt_counters
-        await self._doors.open(self._tasks, listeners)
-        tasks.append(self._tasks.create_task(self._doors.ping()))
+        self._listeners = Listeners(registrar, admin, self._config, self.reloads)
+        self.answers.mqtt = self._listeners.mqtt_counters
+        await self._listeners.open(self._tasks, sockets)
+        tasks.append(self._tasks.create_task(self._listeners.ping()))
         return tasks
 
     def _link(self, number: int, registrar: RegistrarServer) -> LastingLink:
@@ -209,9 +208,9 @@ class Node:
         """Acks first, then the sessions, each with a time to come back at."""
         if self._registrar is None:
             return
-        self._doors.shut()
+        self._listeners.shut()
         self._registrar.dismiss(lambda: random.randrange(_COME_BACK_MS))
-        await self._doors.close()
+        await self._listeners.close()
 
 
 async def _spare_the_collector() -> None:

@@ -23,13 +23,13 @@ from roskva.feed.trace import STAGES
 from roskva.links.processes import Process
 from roskva.metrics import Sample
 from roskva.model import Key
+from roskva.net.address import Ports
 from roskva.server.admin import pipeline
 from roskva.server.admin.answers import ProcessAnswers
 from roskva.server.admin.lookups import NodeProcesses, look_at_client, look_at_object
 from roskva.server.admin.pipeline import pipeline_now, probe_now
 from roskva.server.admin.samples import of_pipeline, of_probe
 from roskva.server.admin.sentences import explain_node, find_troubles
-from roskva.server.listening import Ports
 from roskva.wire.admin import (
     ClientNow,
     Freshness,
