@@ -31,7 +31,7 @@ from roskva.server.admin.sessions import Notes
 from roskva.server.directory import DataDirectory
 from roskva.server.executor import LastingLink, LocalLink, ShardExecutor, SocketLink
 from roskva.server.listeners import Listeners, PortSockets
-from roskva.server.observers import Counters, Observers, Tracer, open_trace, write_trace
+from roskva.server.observers import Observers, Tracer, TrafficCounters, open_trace, write_trace
 from roskva.server.pressure import measure_lag
 from roskva.server.registrar import RegistrarServer
 from roskva.server.reload import Reloads
@@ -86,7 +86,7 @@ class Node:
         self._shards: dict[int, ShardServer] = {}
         self._registrar: RegistrarServer | None = None
         self._trace: Trace | None = None
-        counters, notes = Counters(), Notes(role.name)
+        counters, notes = TrafficCounters(), Notes(role.name)
         self._observers: list[Observer] = [counters, notes]
         self.answers = ProcessAnswers(role.name, data.meta.shards, self._shards, counters, notes)
 
