@@ -9,7 +9,7 @@ import gc
 import logging
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,7 +29,7 @@ from roskva.server.admin.answers import ProcessAnswers
 from roskva.server.admin.queries import AdminQueries
 from roskva.server.admin.sessions import Notes
 from roskva.server.directory import DataDirectory
-from roskva.server.executor import LastingLink, LocalLink, ShardExecutor, SocketLink
+from roskva.server.executor import LinkEnd, LocalLink, ShardExecutor, SocketLink
 from roskva.server.listeners import Listeners, PortSockets
 from roskva.server.observers import Observers, Tracer, TrafficCounters, open_trace, write_trace
 from roskva.server.pressure import measure_lag
@@ -155,15 +155,17 @@ class Node:
 
     async def _answer_others(self, path: str) -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(lambda: _PeerStream(self).stream, path)
+        server = await loop.create_unix_server(
+            lambda: _PeerStream(self._shards, self._asked).stream, path
+        )
         async with server:
             await server.serve_forever()
 
-    def shard(self, number: int) -> ShardServer | None:
-        return self._shards.get(number)
+    def _asked(self, question: Ask, answer: Callable[[ProcessAnswer], None]) -> None:
+        self._tasks.create_task(self._tell(question, answer))
 
-    def spawn(self, work: Any) -> None:
-        self._tasks.create_task(work)
+    async def _tell(self, question: Ask, answer: Callable[[ProcessAnswer], None]) -> None:
+        answer(ProcessAnswer(msgspec.json.encode(await self.answers.answer(question))))
 
     # The front.
 
@@ -174,7 +176,7 @@ class Node:
             *(self._keys, self._break, self._handover, Observers(self._observers)),
         )
         links = [self._link(number, registrar) for number in range(shards)]
-        registrar.executor.links.update(enumerate(links))
+        registrar.links.update((number, link.end) for number, link in enumerate(links))
         tasks = [self._tasks.create_task(link.run()) for link in links]
         tasks.append(self._tasks.create_task(self._authority.run()))
         self.answers.serve(registrar)
@@ -188,11 +190,11 @@ class Node:
         tasks.append(self._tasks.create_task(self._listeners.ping()))
         return tasks
 
-    def _link(self, number: int, registrar: RegistrarServer) -> LastingLink:
+    def _link(self, number: int, registrar: RegistrarServer) -> LocalLink | SocketLink:
         if number in self._shards:
-            return LocalLink(self._shards[number].executor, registrar.executor.step)
+            return LocalLink(self._shards[number], registrar.step)
         owner = next(process for process in self.role.processes if number in process.shards)
-        return SocketLink(number, owner.socket, registrar.executor.step)
+        return SocketLink(number, owner.socket, registrar.step)
 
     def _reload(self, config: Config) -> None:
         """What may change while a node runs, and the keys of tokens with it."""
@@ -228,19 +230,21 @@ async def _spare_the_collector() -> None:
 class _PeerStream:
     """The other end of a link, or somebody with a question."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        shards: Mapping[int, ShardExecutor],
+        asked: Callable[[Ask, Callable[[FromShard], None]], None],
+    ) -> None:
+        self._shards = shards
+        self._asked = asked
         self._greeted: int | None = None
         """The shard that this link is to."""
-        self._links: dict[int, tuple[ShardExecutor, int]] = {}
+        self._links: dict[int, int] = {}
         """By shard: under which number it knows this stream."""
         self.stream = Framed(lambda _: None, self._received, self._lost)
 
-    def send(self, message: FromShard) -> None:
+    def _send(self, message: FromShard) -> None:
         self.stream.send(encode_link(message))
-
-    def drop(self) -> None:
-        self.stream.drop()
 
     def _received(self, stream: Framed, frame: bytes) -> None:
         try:
@@ -251,7 +255,7 @@ class _PeerStream:
             return
         match message:
             case Ask():
-                self._node.spawn(self._tell(message))
+                self._asked(message, self._send)
                 return
             case Offer(shard=number):
                 shard = number
@@ -259,22 +263,13 @@ class _PeerStream:
                 shard = self._greeted = number
             case _:
                 shard = -1 if self._greeted is None else self._greeted
-        link = self._links.get(shard) or self._accept(shard)
-        if link is None:
+        if shard not in self._shards:
             stream.drop()
-        else:
-            link[0].step(FromLink(link[1], message))
-
-    def _accept(self, number: int) -> tuple[ShardExecutor, int] | None:
-        shard = self._node.shard(number)
-        if shard is None:
-            return None
-        link = self._links[number] = shard.executor, shard.executor.accept(self)
-        return link
-
-    async def _tell(self, question: Ask) -> None:
-        self.send(ProcessAnswer(msgspec.json.encode(await self._node.answers.answer(question))))
+            return
+        if shard not in self._links:
+            self._links[shard] = self._shards[shard].accept(LinkEnd(self._send, stream.drop))
+        self._shards[shard].step(FromLink(self._links[shard], message))
 
     def _lost(self, stream: Framed) -> None:
-        for executor, link in self._links.values():
-            executor.lost(link)
+        for shard, link in self._links.items():
+            self._shards[shard].lost(link)

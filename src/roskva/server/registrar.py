@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from roskva.answer import Answered, answer_of
 from roskva.channels.base import Outcomes
@@ -24,7 +24,7 @@ from roskva.core.effects import (
     Watching,
 )
 from roskva.core.identity import TokenKeys
-from roskva.core.registrar import Registrar, RegistrarConfig
+from roskva.core.registrar import RegistrarConfig
 from roskva.core.session import Session
 from roskva.errors import (
     Overloaded,
@@ -50,10 +50,8 @@ from roskva.model import (
     Update,
     parse_key,
 )
-from roskva.net.writer import Writer
 from roskva.server.access.authority import Authority, Later, Verdict
 from roskva.server.admission import Admission
-from roskva.server.authorisation import Authorisation
 from roskva.server.executor import RegistrarExecutor
 from roskva.server.pressure import Pressure
 from roskva.wire.links import Registered
@@ -63,7 +61,7 @@ _log = logging.getLogger(__name__)
 _READ_TIMEOUT_S: Final = 5.0
 
 
-class RegistrarServer:
+class RegistrarServer(RegistrarExecutor):
     """The `Front` of every channel of this process."""
 
     def __init__(
@@ -78,7 +76,7 @@ class RegistrarServer:
         observer: Observer | None = None,
     ) -> None:
         limits = config.limits
-        self.host = RegistrarHost(
+        host = RegistrarHost(
             RegistrarConfig(
                 name=name,
                 shards=shards,
@@ -92,23 +90,15 @@ class RegistrarServer:
             time.monotonic(),
             observer,
         )
-        self.writer = Writer()
-        self.authorisation = Authorisation(self.host.core, authority, self.step, self.run)
-        self.executor = RegistrarExecutor(
-            self.host, self.writer, self.authorisation, broken, handover
-        )
+        super().__init__(host, authority, broken, handover)
+        self.host, self.core = host, host.core
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_connections = limits.connections(open_files)
         self._authority = authority
         self._admission = Admission(config, authority)
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
         self._shed = {"shed_publishes": 0, "shed_reads": 0}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._take_standing(keys)
-
-    @property
-    def core(self) -> Registrar:
-        return self.host.core
 
     @property
     def full(self) -> bool:
@@ -117,7 +107,7 @@ class RegistrarServer:
     @property
     def ready(self) -> bool:
         """Every shard answers."""
-        return len(self.host.welcomed) == len(self.executor.links)
+        return len(self.host.welcomed) == len(self.links)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -125,14 +115,11 @@ class RegistrarServer:
 
     # For channels.
 
-    def step(self, event: Any) -> None:
-        self.executor.step(event)
-
     def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
         if type(message) is ClientMessage and (message.operations or message.syncs):
-            self.authorisation.received(conn, message)
+            self._authorisation.received(conn, message)
         else:
-            self.executor.step(FromConnection(conn, message, principal=principal))
+            self.step(FromConnection(conn, message, principal=principal))
 
     def identify(
         self,
@@ -163,16 +150,6 @@ class RegistrarServer:
         if verdict.undecided:
             raise Unavailable("the app's backend cannot be asked: try again later")
 
-    def run(self, work: Later[None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            _log.error("what ran in the background failed", exc_info=error)
-
     def assigns_versions(self, app: str) -> bool:
         return self._admission.config.app(app).versions == "assigned"
 
@@ -182,7 +159,7 @@ class RegistrarServer:
             answered(Overloaded("this node has too much to do: try again later"))
             return
         admitted = self._admission.admit_all(principal, updates)
-        self.executor.step(Submitted(answered, admitted))
+        self.step(Submitted(answered, admitted))
 
     async def reset(self, principal: Principal, key: Key) -> None:
         admitted = self._admission.reset(principal, key)

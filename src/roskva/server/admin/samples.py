@@ -93,7 +93,7 @@ def _of_shards(shards: Sequence[ShardServer], counters: TrafficCounters) -> Iter
     for counter, name in _OF_MATCHER.items():
         count = sum(shard.matcher.counters[counter] for shard in shards)
         yield Sample(f"roskva_{name}_total", count)
-    yield of_times("roskva_feed_append_seconds", [shard.append_times for shard in shards])
+    yield of_times("roskva_feed_append_seconds", [shard.feed.times for shard in shards])
     yield of_times("roskva_feed_fsync_seconds", [shard.fsync_times for shard in shards])
     for name in ("write", "sync", "read"):
         times = [getattr(shard.store, f"{name}_times") for shard in shards]
