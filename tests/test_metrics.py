@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from roskva.metrics import BOUNDS, MEASURES, Sample, Times, of_times
-from roskva.server.admin.exposition import exposition
+from roskva.server.admin.samples import exposition
 
 ROOT = Path(__file__).parents[1]
 NAMES = {measure.name for measure in MEASURES} | {

@@ -11,7 +11,7 @@ from roskva.config import LimitsConfig, Setting, settings
 from roskva.feed import log
 from roskva.links import framing
 from roskva.publisher import publisher
-from roskva.server import authorisation, http_port, listening, pressure, rates
+from roskva.server import admission, authorisation, listeners, pressure
 from roskva.server.access import hook, jwt
 from roskva.store import worker
 from roskva.wire import links, messages
@@ -71,13 +71,13 @@ BUFFERS: Final[Sequence[tuple[str, str, object, str]]] = (
     (
         "server",
         "connections the kernel holds until they are accepted, per port",
-        http_port.BACKLOG,
+        listeners.BACKLOG,
         "the kernel drops them",
     ),
     (
         "server",
         "unsent bytes to a client before notifications are left out",
-        listening.MAX_UNSENT_BYTES,
+        listeners.MAX_UNSENT_BYTES,
         "it is told the newest of each object when it has read",
     ),
     (
@@ -133,7 +133,7 @@ BUFFERS: Final[Sequence[tuple[str, str, object, str]]] = (
     (
         "server",
         "publishers whose rate is remembered",
-        rates.MAX_BUCKETS,
+        admission.MAX_BUCKETS,
         "those that were idle are forgotten",
     ),
     ("feed", "updates that wait for the disk, per shard", log.MAX_GROUP_ROWS, "`overloaded`"),

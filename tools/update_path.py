@@ -32,12 +32,12 @@ from roskva.core.session import Outbox
 from roskva.feed.commit import Committer, _Group
 from roskva.host.delivery import Announcement, MessageDelivery
 from roskva.net.writer import Writer
+from roskva.server.access.keys import token_keys
 from roskva.server.directory import DataDirectory
-from roskva.server.keys import token_keys
-from roskva.server.listening import listen_all, wanted_ports
+from roskva.server.listeners import listen_all, wanted_ports
 from roskva.server.node import Node, Role
+from roskva.server.processes import processes
 from roskva.server.reload import Reloads
-from roskva.server.supervisor import processes
 
 PAGE: Final = Path(__file__).parents[1] / "ARCHITECTURE.md"
 RECORDED: Final = Path(__file__).parents[1] / "docs" / "update-path.json"

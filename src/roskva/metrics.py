@@ -2,7 +2,7 @@
 
 A process counts in plain integers, and in `Times` where a distribution matters; nothing is written
 down per delivery. Only when somebody asks, every process makes `Sample`s of what it has counted,
-and the one that was asked puts them together: see `server/admin/exposition.py`. docs/metrics.md is
+and the one that was asked puts them together: see `server/admin/samples.py`. docs/metrics.md is
 made of this table.
 """
 
@@ -11,9 +11,6 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
-
-from roskva.model import is_probe
-from roskva.wire.messages import Notification
 
 TRAFFIC: Final = ("users", "probe")
 """What the prober of the node itself does is told apart by the app of the object."""
@@ -37,20 +34,6 @@ class Times:
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
-
-
-class NotificationCounts:
-    """Of what was handed to sessions, by traffic and kind: a version, or that it is unknown."""
-
-    def __init__(self) -> None:
-        kinds = ("version", "unknown")
-        self.counts = {(traffic, kind): 0 for traffic in TRAFFIC for kind in kinds}
-
-    def count(self, notifications: Iterable[Notification], sessions: int = 1) -> None:
-        for one in notifications:
-            traffic = "probe" if is_probe(one.object) else "users"
-            kind = "unknown" if one.version is None else "version"
-            self.counts[traffic, kind] += sessions
 
 
 class Measure(msgspec.Struct, frozen=True):

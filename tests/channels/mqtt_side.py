@@ -1,9 +1,10 @@
 """The far side of an MQTT connection: a client that speaks bytes, and a node that writes down."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from roskva.answer import Answered
 from roskva.channels.base import Later, Outcomes, Timer
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt.connection import MqttConnection
@@ -212,18 +213,17 @@ class RecordingFront:
         self.heard()
 
     def identify(
-        self, app: str | None, credential: str | None, certificate: str | None = None
-    ) -> Principal:
+        self,
+        app: str | None,
+        credential: str | None,
+        certificate: str | None,
+        answered: Answered[Principal],
+    ) -> None:
         self.identified.append((app, credential))
-        if isinstance(self.principal, RoskvaError):
-            raise self.principal
-        return self.principal
+        answered(self.principal)
 
     def assigns_versions(self, app: str) -> bool:
         return self.assigned
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        raise NotImplementedError
 
     async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
         raise NotImplementedError

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from roskva.cli.main import application
-from roskva.server.keys import TOKEN_KEY, token_keys
+from roskva.server.access.keys import TOKEN_KEY, token_keys
 
 
 @pytest.fixture

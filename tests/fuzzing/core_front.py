@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tests.channels.mqtt_side import RecordingFront
 
+from roskva.answer import Answered
 from roskva.channels.base import Outcomes
 from roskva.core.effects import (
     Broadcast,
@@ -79,9 +80,13 @@ class CoreFront(RecordingFront):
             deadline = self.core.next_deadline()
 
     def identify(
-        self, app: str | None, credential: str | None, certificate: str | None = None
-    ) -> Principal:
-        return NOBODY
+        self,
+        app: str | None,
+        credential: str | None,
+        certificate: str | None,
+        answered: Answered[Principal],
+    ) -> None:
+        answered(NOBODY)
 
     def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
         self.step(FromConnection(conn, message, principal=principal))

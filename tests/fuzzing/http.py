@@ -14,7 +14,7 @@ from roskva.channels.peers import AdminDoor
 from roskva.config import Config
 from roskva.errors import RoskvaError
 from roskva.model import NOBODY
-from roskva.server.access.base import AllowAll
+from roskva.server.access.authority import AllowAll
 from roskva.server.admission import Admission
 
 _BODIES: Final = [

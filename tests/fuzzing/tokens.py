@@ -15,8 +15,7 @@ from tests.fuzzing.target import Target
 from roskva.config import AppConfig, Config
 from roskva.errors import Unauthorised
 from roskva.model import Principal
-from roskva.server.access.access import Access
-from roskva.server.access.base import Authority
+from roskva.server.access.authority import Authority, authority_of
 
 _APP: Final = "contacts"
 _SUBJECT: Final = "alice"
@@ -68,7 +67,7 @@ def _authority() -> Authority:
         file = Path(place) / "jwks.json"
         file.write_bytes(_KEYS.jwks())
         app = AppConfig(jwks=str(file), register=["**"])
-        return Access(Config(apps={_APP: app})).authority
+        return authority_of(Config(apps={_APP: app}))
 
 
 def _identifies(data: bytes) -> bool:

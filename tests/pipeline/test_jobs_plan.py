@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from roskva.model import shard_of
 from roskva.pipeline.jobs.plan import COSTS, Layout, matcher_of, plan, synthetic
-from roskva.server.supervisor import _share
+from roskva.server.processes import _share
 
 
 def test_shards_are_dealt_out_as_the_supervisor_does_it(spark: SparkSession) -> None:

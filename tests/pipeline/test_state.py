@@ -13,7 +13,7 @@ from roskva.errors import BadInput
 from roskva.feed.log import Log
 from roskva.model import Update, object_epoch
 from roskva.pipeline.state import State, StateSource
-from roskva.server.checkpoints import checkpoints
+from roskva.server.backup import checkpoints
 from roskva.server.directory import DataDirectory
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore

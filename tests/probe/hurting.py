@@ -96,7 +96,7 @@ class Probed(Node):
             for pid in self.processes():
                 with suppress(OSError):
                     words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                    if pid in spared or b"roskva.server.process" not in words:
+                    if pid in spared or b"roskva.server.processes" not in words:
                         continue
                     if pid not in seen:
                         os.kill(pid, signal.SIGSTOP)

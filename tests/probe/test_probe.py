@@ -19,7 +19,7 @@ from roskva.config import SLIS, load
 from roskva.model import PROBE_APP, PROBE_SLOW_APP
 from roskva.probe.paths import Target
 from roskva.probe.round import PATIENCE_S, Measurement, objects, probe
-from roskva.server.access.prober import credential
+from roskva.server.access.keys import credential
 from roskva.store.rocksdb import RocksStore
 from roskva.store.rows import CLIENT
 

@@ -3,7 +3,7 @@
 from roskva.config import Config
 from roskva.core.identity import TokenKeys
 from roskva.feed.commit import Handover
-from roskva.server.access.base import AllowAll
+from roskva.server.access.authority import AllowAll
 from roskva.server.registrar import RegistrarServer
 
 

@@ -15,7 +15,7 @@ def loaded(program: str) -> list[str]:
 
 
 def test_a_process_that_comes_back_loads_nothing_that_its_clients_do_not_need() -> None:
-    assert loaded("import roskva.server.process") == []
+    assert loaded("import roskva.server.processes") == []
 
 
 def test_a_writer_has_loaded_arrow_before_anybody_publishes() -> None:

@@ -97,13 +97,13 @@ def test_a_disk_that_stays_full_is_left_to_the_next(tmp_path: Path) -> None:
 
 
 def test_what_the_prober_does_is_counted_apart() -> None:
-    counters = observers.Counters()
+    counters = observers.TrafficCounters()
     objects = ["a/x", f"{PROBE_APP}/x", "a/y", f"{PROBE_SLOW_APP}/x", "a/x"]
     counters.appended([(i, Update(key, 1)) for i, key in enumerate(objects, 1)])
     assert counters.published == {"users": 3, "probe": 2}
     counters.told([Notification("a/x", 1, 1), Notification("a/y", None, 1)], 5)
     counters.told([Notification(f"{PROBE_APP}/x", 1, 1)], 1)
-    counts = counters.notifications.counts
+    counts = counters.notifications
     assert {which: count for which, count in counts.items() if count} == {
         ("users", "version"): 5,
         ("users", "unknown"): 5,

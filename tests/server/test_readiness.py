@@ -20,7 +20,7 @@ async def test_a_shard_that_can_be_reached_and_says_nothing_is_not_there(tmp_pat
     )
     path = str(tmp_path / "shard")
     link = SocketLink(0, path, registrar.step)
-    registrar.executor.links[0] = link
+    registrar.links[0] = link.end
     hellos: asyncio.Queue[Framed] = asyncio.Queue()
 
     def accept() -> Framed:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roskva.server.supervisor import run_directory
+from roskva.server.processes import run_directory
 
 
 def test_what_a_killed_node_left_is_gone(tmp_path: Path) -> None:

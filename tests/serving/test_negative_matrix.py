@@ -19,7 +19,7 @@ from tests.serving.raw_mqtt import RawMqtt
 from tests.serving.raw_websocket import hear, hello, raw_websocket, register, say
 
 from roskva.core.identity import Claims, TokenKeys
-from roskva.server.keys import token_keys
+from roskva.server.access.keys import token_keys
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 from roskva.wire.mqtt import codes

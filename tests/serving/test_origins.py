@@ -17,7 +17,7 @@ from websockets.typing import Origin, Subprotocol
 from roskva.channels.http_protocol import Entrance
 from roskva.channels.origins import Origins
 from roskva.channels.peers import Addresses, Peers
-from roskva.server.http_port import HttpPort
+from roskva.server.listeners import HttpPort
 
 FRIEND, STRANGER, HERE = "https://app.example.com", "https://evil.example", "http://localhost:3000"
 

@@ -13,8 +13,8 @@ A channel's duties, in order:
 4. Nothing here waits: authorisation, publishing and reading are asked of the `Front`.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from roskva.answer import Answered
 from roskva.core.effects import Event
@@ -67,14 +67,15 @@ class Front(Protocol):
         ...
 
     def identify(
-        self, app: str | None, credential: str | None, certificate: str | None = None
-    ) -> Principal | Coroutine[Any, Any, Principal]:
-        """Who is it that connects? `Unauthorised` if nobody we let in. To be awaited if keys have
-        to be fetched first. `certificate`: the name in the one it has shown, if any."""
-        ...
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """In the background, until the node stops."""
+        self,
+        app: str | None,
+        credential: str | None,
+        certificate: str | None,
+        answered: Answered[Principal],
+    ) -> None:
+        """Who is it that connects? `Unauthorised` if nobody we let in. It is answered before this
+        returns, unless keys have to be fetched first. `certificate`: the name in the one it has
+        shown, if any."""
         ...
 
     def assigns_versions(self, app: str) -> bool:

@@ -95,21 +95,19 @@ class ObjectState(msgspec.Struct, frozen=True):
     payload: bytes | UnsetType = UNSET
 
 
-def http_app(front: Front, inside: AdminView, door: AdminDoor, max_body_bytes: int) -> Litestar:
-    admin = [*admin_handlers(inside, door, clients_here=True), *console_handlers()]
-    handlers = [*_handlers(front), events_handler(front), *admin, *_health_handlers(front)]
-    return _app(handlers, max_body_bytes)
-
-
-def admin_app(front: Front, inside: AdminView, door: AdminDoor, max_body_bytes: int) -> Litestar:
-    """For a port of its own, with nothing of what clients do."""
-    admin = [*admin_handlers(inside, door, clients_here=False), *console_handlers()]
-    return _app([*admin, *_health_handlers(front)], max_body_bytes)
-
-
-def _app(handlers: list[ControllerRouterHandler], max_body_bytes: int) -> Litestar:
+def http_app(
+    front: Front,
+    inside: AdminView,
+    door: AdminDoor,
+    max_body_bytes: int,
+    *,
+    for_clients: bool = True,
+) -> Litestar:
+    """Without what clients do it is for a port of its own."""
+    of_clients = [*_handlers(front), events_handler(front)] if for_clients else []
+    admin = [*admin_handlers(inside, door, clients_here=for_clients), *console_handlers()]
     return Litestar(
-        handlers,
+        [*of_clients, *admin, *_health_handlers(front)],
         openapi_config=OpenAPIConfig(
             title="Roskva",
             version=__version__,

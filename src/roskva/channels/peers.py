@@ -12,8 +12,10 @@ that (HTTP's headers).
 import hmac
 import ipaddress
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
+from roskva.answer import answer_of
 from roskva.channels.base import Front
 from roskva.config import Config, read_secret
 from roskva.errors import Unauthorised
@@ -139,8 +141,7 @@ def credential_of(authorization: str | None) -> str | None:
 
 async def identified(front: Front, authorization: str | None) -> Principal:
     try:
-        found = front.identify(None, credential_of(authorization))
-        return found if isinstance(found, Principal) else await found
+        return await answer_of(partial(front.identify, None, credential_of(authorization), None))
     except Unauthorised as error:
         raise NotIdentified(str(error)) from None
 

@@ -6,7 +6,6 @@ straight to its transport.
 
 import asyncio
 import secrets
-from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
@@ -61,13 +60,6 @@ _PING: Final = frame(Opcode.PING, b"")
 def close_code(kind: type[BadMessage]) -> int:
     """For frames that cannot be read, after which nothing else can be either."""
     return _TOO_BIG if issubclass(kind, TooLarge) else _PROTOCOL_ERROR
-
-
-def _registering(principal: Principal) -> Principal:
-    """There is nothing to be done here with a key that only publishes."""
-    if principal.key:
-        raise Unauthorised("a publish key is for publishing: clients show a JWT")
-    return principal
 
 
 class WebSockets:
@@ -257,40 +249,33 @@ class WebSocket(asyncio.Protocol):
     def _message(self, payload: bytes) -> None:
         try:
             message = decode_from_client(payload, self._format)
-            principal = NOBODY
-            if type(message) is Hello:
-                self._sockets.hellos.done(self)
-            if type(message) is Hello and message.app is not None:
-                found = self._identify(message.app, message)
-                if found is None:
-                    return
-                principal = found
         except RoskvaError as error:
             self._refuse(error)
             return
-        self._front.received(self.delivery, principal, message)
+        if type(message) is Hello:
+            self._sockets.hellos.done(self)
+            if message.app is not None:
+                self._identify(message.app, message)
+                return
+        self._front.received(self.delivery, NOBODY, message)
 
-    def _identify(self, app: str, hello: Hello) -> Principal | None:
-        """None: when it is known who it is, it goes on from there."""
+    def _identify(self, app: str, hello: Hello) -> None:
         if self._identifying:
-            raise BadMessage("a second hello before the first was answered")
-        credential = hello.credential or self._credential
-        found = self._front.identify(app, credential, certificate_name(self.transport))
-        if isinstance(found, Principal):
-            return _registering(found)
+            self._refuse(BadMessage("a second hello before the first was answered"))
+            return
         self._identifying = True
-        self._front.run(self._identify_later(found, hello))
-        return None
+        credential = hello.credential or self._credential
+        certificate = certificate_name(self.transport)
+        self._front.identify(app, credential, certificate, partial(self._identified, hello))
 
-    async def _identify_later(self, found: Coroutine[Any, Any, Principal], hello: Hello) -> None:
-        try:
-            principal = _registering(await found)
-        except RoskvaError as error:
-            self._refuse(error)
+    def _identified(self, hello: Hello, found: Principal | RoskvaError) -> None:
+        self._identifying = False
+        if isinstance(found, RoskvaError):
+            self._refuse(found)
+        elif found.key:
+            self._refuse(Unauthorised("a publish key is for publishing: clients show a JWT"))
         else:
-            self._front.received(self.delivery, principal, hello)
-        finally:
-            self._identifying = False
+            self._front.received(self.delivery, found, hello)
 
     def _refuse(self, error: RoskvaError) -> None:
         """Drop the message and say so; nothing else has happened."""

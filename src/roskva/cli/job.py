@@ -24,8 +24,7 @@ from roskva.cli.outcome import EXIT_CODES, FAILED, OK, progress, sentences
 from roskva.errors import BadInput
 from roskva.pipeline.machine import require_pipeline, spark_settings
 from roskva.server.admin.pipeline import keep, keep_objects
-from roskva.server.backup import MANIFEST
-from roskva.server.checkpoints import checkpoints
+from roskva.server.backup import MANIFEST, checkpoints
 from roskva.server.directory import DataDirectory
 
 if TYPE_CHECKING:

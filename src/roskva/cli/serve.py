@@ -17,16 +17,15 @@ from roskva.config import Config, Source
 from roskva.errors import BadConfig
 from roskva.links.processes import Process, RunningNode, announce, pack_assignment, withdraw
 from roskva.logs import log_to_stderr
-from roskva.net.address import in_url
+from roskva.net.address import Ports, in_url
 from roskva.probe.job import ProbeJob
+from roskva.server.access.keys import token_keys
 from roskva.server.admin.pipeline import PIPELINE_REPORT, PROBE_REPORT, why_no_prober
 from roskva.server.directory import DataDirectory
-from roskva.server.keys import token_keys
-from roskva.server.listening import Ports, listen_all, wanted_ports
+from roskva.server.listeners import listen_all, wanted_ports
 from roskva.server.node import Node, Role
-from roskva.server.process import run
+from roskva.server.processes import Child, Supervisor, keep, processes, run, run_directory
 from roskva.server.reload import Reloads
-from roskva.server.supervisor import Child, Supervisor, keep, processes, run_directory
 
 _EXAMPLES: Final = """Examples:
 

@@ -28,10 +28,9 @@ from roskva.config.access import KeySet
 from roskva.errors import BadConfig, BadInput, RoskvaError
 from roskva.links.processes import running
 from roskva.model import Principal, check_app
-from roskva.server.access.access import Access
-from roskva.server.access.authority import KeyedAuthority
 from roskva.server.access.jwt import BadJwt, looks_like_jwt
-from roskva.server.keys import rotate as rotate_keys
+from roskva.server.access.keyed import KeyedAuthority
+from roskva.server.access.keys import rotate as rotate_keys
 
 PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _RSA_BITS: Final = 3072
@@ -188,14 +187,13 @@ def _moment(value: Any) -> str:
 
 
 async def _verdict(token: str, config: Config) -> tuple[str, bool]:
-    access = Access(config)
+    authority = KeyedAuthority(config)
     try:
-        assert isinstance(access.authority, KeyedAuthority)
-        who = await access.authority.explained(token)
+        who = await authority.explained(token)
     except (BadJwt, RoskvaError) as error:
         return f"It is not accepted: {error}.", False
     finally:
-        await access.close()
+        await authority.close()
     return _rights(who, config), True
 
 

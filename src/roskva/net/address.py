@@ -3,12 +3,22 @@
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
+
 from roskva.errors import BadInput
 
 WEBSOCKET_PATH: Final = "/v1/ws"
 
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _SECURE: Final = {"http": False, "ws": False, "https": True, "wss": True}
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Of a node; 0 stands for any free one."""
+
+    http: int
+    mqtt: int | None
+    admin: int | None
 
 
 def http_url(address: str, path: str) -> str:

@@ -17,8 +17,7 @@ from roskva.probe.job import ProbeJob
 from roskva.probe.objectives import Objectives
 from roskva.probe.paths import Target, what_is_wrong
 from roskva.probe.round import objects, probe
-from roskva.server.access.prober import own_key
-from roskva.server.keys import token_keys
+from roskva.server.access.keys import own_key, token_keys
 from roskva.wire.admin import PipelineNow
 
 IDENTITIES: Final = "probe"

@@ -6,7 +6,7 @@ import msgspec
 
 from roskva.config import Config
 from roskva.links.processes import Process
-from roskva.server.listening import Ports
+from roskva.net.address import Ports
 
 
 class ProbeJob(msgspec.Struct, frozen=True):

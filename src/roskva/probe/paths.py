@@ -24,7 +24,7 @@ from roskva.client.client import Client
 from roskva.core.effects import Notify, NotifyUnknown, RegistrationStatus, Trouble
 from roskva.errors import Unauthorised
 from roskva.model import PROBE_APP, PROBE_SLOW_APP
-from roskva.server.access.prober import credential
+from roskva.server.access.keys import credential
 from roskva.wire.admin import PipelineNow
 from roskva.wire.mqtt.fields import binary, string, varint
 

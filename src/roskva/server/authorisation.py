@@ -20,7 +20,7 @@ from roskva.core.effects import Broadcast, Event, FromConnection, Handle, Send, 
 from roskva.core.registrar import Registrar
 from roskva.core.session import Session
 from roskva.model import NOBODY, Key
-from roskva.server.access.base import Authority, Verdict
+from roskva.server.access.authority import Authority, Verdict
 from roskva.wire.messages import PROTOCOL, ClientMessage, Notification, ServerMessage
 
 MAX_WAITING: Final = 16

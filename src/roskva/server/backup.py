@@ -1,4 +1,5 @@
-"""Backups of a data directory, made while it is in use, and what restoring one means.
+"""Backups of a data directory, made while it is in use, and what restoring one means; and copies of
+its stores for somebody to read.
 
 A backup is laid out like a data directory, with a `manifest` instead of `meta`: every file, its
 size and its CRC32C. The manifest is written last: a backup without one was never finished.
@@ -16,6 +17,7 @@ the shard begins a new epoch: clients are told, once, to look again. Only whoeve
 was published after the backup (a node that was stopped first, and moves) may leave that out.
 """
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -29,22 +31,24 @@ from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
 from roskva.disk import RealDisk, storage_errors, write_whole
-from roskva.errors import BadConfig, Damaged
-from roskva.feed.base import Batch, Idle, Marker
+from roskva.errors import BadConfig, Damaged, StorageUnavailable
+from roskva.feed.base import Batch, Idle, Locked, Marker
 from roskva.feed.check import verify
 from roskva.feed.reader import LogReader
 from roskva.feed.record import MARKERS, write_record
 from roskva.feed.record import META as FEED_META
 from roskva.feed.recovery import SKIP, skip_ahead, skip_in
 from roskva.feed.segment import parse_name
-from roskva.links.processes import Process
-from roskva.server.checkpoints import ask_for_checkpoint, make_checkpoint
+from roskva.links.framing import ask
+from roskva.links.processes import Process, running
+from roskva.server.access.keys import TOKEN_KEY
 from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
-from roskva.server.keys import TOKEN_KEY
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
+from roskva.wire.links import Ask
 
 MANIFEST: Final = "manifest"
+_CHECKPOINT_TIMEOUT_S: Final = 60.0
 _CHUNK_BYTES: Final = 1 << 20
 _disk = RealDisk()
 
@@ -170,6 +174,55 @@ def restore(
         # Last: without it nobody takes what is here for a data directory.
         write_record(_disk, str(target / META), data.meta)
     return shards
+
+
+# Checkpoints of stores, made while a node serves or while none does.
+
+
+@contextmanager
+def checkpoints(data: DataDirectory, name: str) -> Iterator[None]:
+    """`shard-NN/checkpoints/NAME` in every shard, until this ends.
+
+    They are hard links and cost no space. A node that starts meanwhile removes them: whoever reads
+    them is then told that a file is missing, and nothing wrong.
+    """
+    places = [ShardPlace(data, number) for number in range(data.meta.shards)]
+    try:
+        for place in places:
+            _checkpoint(data, place, place.checkpoints_path / name)
+        yield
+    finally:
+        for place in places:
+            shutil.rmtree(place.checkpoints_path / name, ignore_errors=True)
+
+
+def _checkpoint(data: DataDirectory, place: ShardPlace, made: Path) -> None:
+    """By the shard's owner; if there is none, by us."""
+    try:
+        with data.own(place.number) as owned:
+            if owned.store_path.is_dir():
+                make_checkpoint(owned, made)
+    except Locked:
+        node = running(data.path)
+        if node is None:
+            raise
+        ask_for_checkpoint(node.processes, place, made)
+
+
+def make_checkpoint(owned: ShardPlace, made: Path) -> None:
+    store = RocksStore(owned.store_path)
+    try:
+        store.checkpoint(made)
+    finally:
+        store.close()
+
+
+def ask_for_checkpoint(processes: Sequence[Process], place: ShardPlace, made: Path) -> None:
+    owner = next(process for process in processes if place.number in process.shards)
+    question = Ask("checkpoint", place.number, made.name)
+    answer = asyncio.run(ask(owner.socket, question, _CHECKPOINT_TIMEOUT_S))
+    if "error" in answer:
+        raise StorageUnavailable(f"shard {place.number}: {answer['error']}")
 
 
 # Making

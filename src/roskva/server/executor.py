@@ -19,10 +19,12 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
 
 from roskva.core.effects import (
     Apply,
@@ -48,7 +50,8 @@ from roskva.core.effects import (
 )
 from roskva.errors import BadMessage, RoskvaError
 from roskva.feed.base import Batch, Committed, Foreign, Idle, Marker, Missing
-from roskva.feed.commit import GroupCommit, Handover
+from roskva.feed.commit import Committer, GroupCommit, Handover
+from roskva.feed.log import Log
 from roskva.feed.reader import LogReader
 from roskva.host.delivery import Write
 from roskva.host.effects import (
@@ -64,8 +67,11 @@ from roskva.host.registrar import RegistrarHost
 from roskva.host.shard import SLICE, ShardHost
 from roskva.links.framing import Framed
 from roskva.net.writer import Writer
+from roskva.server.access.authority import Authority
 from roskva.server.authorisation import Authorisation
 from roskva.store import rows as layout
+from roskva.store.base import Store
+from roskva.store.rocksdb import RocksStore
 from roskva.store.worker import StoreWorker
 from roskva.wire.codec import decode_from_shard, encode_link
 from roskva.wire.links import FromShard, LinkRefused, ToShard
@@ -85,12 +91,23 @@ class Host(Protocol):
     def next_deadline(self) -> float | None: ...
 
 
+class LinkEnd(msgspec.Struct, frozen=True):
+    """Of a link between a registrar and a shard, as the executor on this side of it has it."""
+
+    send: Callable[[Any], None]
+    drop: Callable[[], None]
+
+
 class Executor:
     def __init__(self, host: Host, broken: Callable[[Exception], None], handover: Handover) -> None:
         self._host = host
         self._broken = broken
         self._handover = handover
-        self._carry_out: dict[type, Callable[[Any], None]] = {}
+        self.links: dict[Handle, LinkEnd] = {}
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            SendLink: self._send_link,
+            DropLink: self._drop_link,
+        }
         """How, by the kind of effect."""
         self._loop = asyncio.get_running_loop()
         self._events: deque[Any] = deque()
@@ -154,13 +171,15 @@ class Executor:
         else:
             self.step(_TICK)
 
+    def _send_link(self, effect: SendLink) -> None:
+        link = self.links.get(effect.link)
+        if link is not None:
+            link.send(effect.message)
 
-class ShardLink(Protocol):
-    """The shard's end of a link."""
-
-    def send(self, message: FromShard) -> None: ...
-
-    def drop(self) -> None: ...
+    def _drop_link(self, effect: DropLink) -> None:
+        link = self.links.get(effect.link)
+        if link is not None:
+            link.drop()
 
 
 class ShardExecutor(Executor):
@@ -172,26 +191,22 @@ class ShardExecutor(Executor):
         host: ShardHost,
         *,
         number: int,
-        store: StoreWorker,
-        feed: Callable[["ShardExecutor"], GroupCommit],
-        feed_end: int,
-        reader: LogReader,
+        log: Log,
+        store: RocksStore,
+        committer: Committer,
         broken: Callable[[Exception], None],
         handover: Handover,
     ) -> None:
         super().__init__(host, broken, handover)
         self.number = number
-        self.links: dict[Handle, ShardLink] = {}
-        self.store = store
-        self.feed = feed(self)
+        self.store = StoreWorker(store, f"store-{number}")
+        self.feed = GroupCommit(log, committer, self._appended)
+        self.feed_end = log.recovered.last
         self._link_ids = 0
-        self._reader = reader
-        self.feed_end = feed_end
+        self._reader = log.reader()
         self._reading = ThreadPoolExecutor(1, f"read-{number}")
         self._closing = False
-        self._carry_out = {
-            SendLink: self._send_link,
-            DropLink: self._drop_link,
+        self._carry_out |= {
             Append: self._append,
             Persist: self._persist,
             LoadObjects: self._load_objects,
@@ -201,7 +216,10 @@ class ShardExecutor(Executor):
         }
 
     async def close(self) -> None:
-        """What was published is committed, and what was asked of the store is done."""
+        """What was published is committed, and what was asked of the store is done. Nothing is lost
+        if this never happens."""
+        for link in list(self.links.values()):
+            link.drop()
         self._closing = True
         await self.feed.close()
         await self.store.close()
@@ -210,7 +228,7 @@ class ShardExecutor(Executor):
 
     # Links.
 
-    def accept(self, link: ShardLink) -> int:
+    def accept(self, link: LinkEnd) -> int:
         self._link_ids += 1
         self.links[self._link_ids] = link
         return self._link_ids
@@ -219,22 +237,12 @@ class ShardExecutor(Executor):
         if self.links.pop(id, None) is not None:
             self.step(LinkDown(id))
 
-    def _send_link(self, effect: SendLink) -> None:
-        link = self.links.get(effect.link)
-        if link is not None:
-            link.send(effect.message)  # type: ignore[arg-type]
-
-    def _drop_link(self, effect: DropLink) -> None:
-        link = self.links.get(effect.link)
-        if link is not None:
-            link.drop()
-
     # The feed.
 
     def _append(self, effect: Append) -> None:
         self.feed.append(effect.request, effect.updates)
 
-    def appended(self, outcome: Committed | RoskvaError, requests: list[int]) -> None:
+    def _appended(self, outcome: Committed | RoskvaError, requests: list[int]) -> None:
         if isinstance(outcome, Committed):
             self.feed_end = outcome.last
             self.step(Appended(outcome.first, outcome.last, outcome.entries(), requests))
@@ -268,22 +276,16 @@ class ShardExecutor(Executor):
         self._ask(id, lambda: self.store.write(*writes), lambda _: Persisted(id))
 
     def _load_objects(self, effect: LoadObjects) -> None:
-        id, keys = effect.id, effect.keys
-        self._ask(
-            id,
-            lambda: self.store.run(
-                lambda store: layout.object_rows(keys, store.read_cells(layout.object_cells(keys)))
-            ),
-            lambda rows: Loaded(id, rows),
-        )
+        keys = effect.keys
+        cells = layout.object_cells(keys)
+        self._load(effect.id, lambda store: layout.object_rows(keys, store.read_cells(cells)))
 
     def _load_client(self, effect: LoadClient) -> None:
-        id, key = effect.id, layout.client_key(effect.client)
-        self._ask(
-            id,
-            lambda: self.store.run(lambda store: layout.client_row(store.read(key))),
-            lambda row: Loaded(id, row),
-        )
+        key = layout.client_key(effect.client)
+        self._load(effect.id, lambda store: layout.client_row(store.read(key)))
+
+    def _load(self, id: int, read: Callable[[Store], Any]) -> None:
+        self._ask(id, lambda: self.store.run(read), lambda found: Loaded(id, found))
 
     def _ask(
         self, id: int, ask: Callable[[], "asyncio.Future[T]"], answer: Callable[[T], Event]
@@ -326,39 +328,40 @@ def _read(reader: LogReader, after: Marker) -> Event | None:
             return FeedEnd(read.lineage, read.last, bits)
 
 
-class RegistrarLink(Protocol):
-    """The registrar's end of a link."""
-
-    def send(self, message: ToShard) -> None: ...
-
-    def drop(self) -> None: ...
-
-
 class RegistrarExecutor(Executor):
     """A registrar between the links to its shards and the connections of its clients."""
 
     def __init__(
         self,
         host: RegistrarHost,
-        writer: Writer,
-        authorisation: Authorisation,
+        authority: Authority,
         broken: Callable[[Exception], None],
         handover: Handover,
     ) -> None:
+        """`links`, by shard, are added before anything starts."""
         super().__init__(host, broken, handover)
-        self._authorisation = authorisation
-        self.links: dict[Handle, RegistrarLink] = {}
-        """By shard; whoever builds the node adds them before anything starts."""
-        self._write = writer.write
-        self._carry_out = {
+        self.writer = Writer()
+        self._authorisation = Authorisation(host.core, authority, self.step, self.run)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._write = self.writer.write
+        self._carry_out |= {
             Write: self._write_to_many,
             Send: self._send,
-            SendLink: self._send_link,
             Settled: self._settled,
             Close: self._close,
             CheckAudience: self._check_audience,
-            DropLink: self._drop_link,
         }
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """In the background, until the node stops."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            _log.error("what ran in the background failed", exc_info=error)
 
     def _write_to_many(self, effect: Write) -> None:
         self._write(effect.addresses, effect.data)
@@ -378,20 +381,8 @@ class RegistrarExecutor(Executor):
     def _settled(self, effect: Settled) -> None:
         effect.request(effect.outcomes)  # type: ignore[operator]
 
-    def _send_link(self, effect: SendLink) -> None:
-        self.links[effect.link].send(effect.message)  # type: ignore[arg-type]
-
-    def _drop_link(self, effect: DropLink) -> None:
-        self.links[effect.link].drop()
-
 
 # The registrar's ends of its links. Each keeps its link up: when it breaks, it is opened again.
-
-
-class LastingLink(RegistrarLink, Protocol):
-    async def run(self) -> None:
-        """Keep it up."""
-        ...
 
 
 class LocalLink:
@@ -403,39 +394,28 @@ class LocalLink:
         self._step = step
         self._id: int | None = None
         self._broken = asyncio.Event()
+        self.end = LinkEnd(self._send, self._drop)
 
     async def run(self) -> None:
         while True:
             self._broken.clear()
-            self._id = self._shard.accept(_ShardSide(self, self._number, self._step))
+            self._id = self._shard.accept(LinkEnd(self._received, self._drop))
             self._step(LinkUp(self._number))
             await self._broken.wait()
 
-    def send(self, message: ToShard) -> None:
+    def _send(self, message: ToShard) -> None:
         if self._id is not None:
             self._shard.step(FromLink(self._id, message))
 
-    def drop(self) -> None:
+    def _received(self, message: FromShard) -> None:
+        self._step(FromLink(self._number, message))
+
+    def _drop(self) -> None:
         if self._id is not None:
             id, self._id = self._id, None
             self._broken.set()
             self._shard.lost(id)
             self._step(LinkDown(self._number))
-
-
-class _ShardSide:
-    """The shard's end of a local link."""
-
-    def __init__(self, link: LocalLink, number: int, step: Callable[[Any], None]) -> None:
-        self._link = link
-        self._number = number
-        self._step = step
-
-    def send(self, message: FromShard) -> None:
-        self._step(FromLink(self._number, message))
-
-    def drop(self) -> None:
-        self._link.drop()
 
 
 class SocketLink:
@@ -447,6 +427,7 @@ class SocketLink:
         self._step = step
         self._stream: Framed | None = None
         self._lost = asyncio.Event()
+        self.end = LinkEnd(self._send, self._drop)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -462,11 +443,11 @@ class SocketLink:
             await self._lost.wait()
             await asyncio.sleep(_REDIAL_S)
 
-    def send(self, message: ToShard) -> None:
+    def _send(self, message: ToShard) -> None:
         if self._stream is not None:
             self._stream.send(encode_link(message))
 
-    def drop(self) -> None:
+    def _drop(self) -> None:
         if self._stream is not None:
             self._stream.drop()
 

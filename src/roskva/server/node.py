@@ -9,7 +9,7 @@ import gc
 import logging
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,16 +23,15 @@ from roskva.feed.trace import Trace
 from roskva.host.observer import Observer
 from roskva.links.framing import Framed
 from roskva.links.processes import Process
-from roskva.server.access.access import Access
+from roskva.server.access.authority import authority_of
+from roskva.server.access.keys import token_keys
 from roskva.server.admin.answers import ProcessAnswers
 from roskva.server.admin.queries import AdminQueries
 from roskva.server.admin.sessions import Notes
 from roskva.server.directory import DataDirectory
-from roskva.server.doors import Doors
-from roskva.server.executor import LastingLink, LocalLink, ShardExecutor, SocketLink
-from roskva.server.keys import token_keys
-from roskva.server.listening import Listeners
-from roskva.server.observers import Counters, Observers, Tracer, open_trace, write_trace
+from roskva.server.executor import LinkEnd, LocalLink, ShardExecutor, SocketLink
+from roskva.server.listeners import Listeners, PortSockets
+from roskva.server.observers import Observers, Tracer, TrafficCounters, open_trace, write_trace
 from roskva.server.pressure import measure_lag
 from roskva.server.registrar import RegistrarServer
 from roskva.server.reload import Reloads
@@ -73,21 +72,21 @@ class Node:
         config: Config,
         data: DataDirectory,
         keys: TokenKeys,
-        listeners: Listeners | None,
+        sockets: PortSockets | None,
         reloads: Reloads,
     ) -> None:
         self.role = role
         self._config = config
         self._data = data
         self._keys = keys
-        self._listeners = listeners
+        self._sockets = sockets
         self.reloads = reloads
-        self._access = Access(config, keys)
+        self._authority = authority_of(config, keys)
         reloads.add("the settings of apps", self._reload)
         self._shards: dict[int, ShardServer] = {}
         self._registrar: RegistrarServer | None = None
         self._trace: Trace | None = None
-        counters, notes = Counters(), Notes(role.name)
+        counters, notes = TrafficCounters(), Notes(role.name)
         self._observers: list[Observer] = [counters, notes]
         self.answers = ProcessAnswers(role.name, data.meta.shards, self._shards, counters, notes)
 
@@ -106,8 +105,8 @@ class Node:
                 self._tasks = tasks
                 running = [tasks.create_task(shard.run()) for shard in self._shards.values()]
                 running.append(tasks.create_task(self._answer_others(self.role.socket)))
-                if self._listeners is not None:
-                    running += await self._open_front(self._listeners)
+                if self._sockets is not None:
+                    running += await self._open_front(self._sockets)
                 if self._trace is not None:
                     running.append(tasks.create_task(write_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
@@ -156,51 +155,54 @@ class Node:
 
     async def _answer_others(self, path: str) -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(lambda: _PeerStream(self).stream, path)
+        server = await loop.create_unix_server(
+            lambda: _PeerStream(self._shards, self._asked).stream, path
+        )
         async with server:
             await server.serve_forever()
 
-    def shard(self, number: int) -> ShardServer | None:
-        return self._shards.get(number)
+    def _asked(self, question: Ask, answer: Callable[[ProcessAnswer], None]) -> None:
+        self._tasks.create_task(self._tell(question, answer))
 
-    def spawn(self, work: Any) -> None:
-        self._tasks.create_task(work)
+    async def _tell(self, question: Ask, answer: Callable[[ProcessAnswer], None]) -> None:
+        answer(ProcessAnswer(msgspec.json.encode(await self.answers.answer(question))))
 
     # The front.
 
-    async def _open_front(self, listeners: Listeners) -> list["asyncio.Task[None]"]:
+    async def _open_front(self, sockets: PortSockets) -> list["asyncio.Task[None]"]:
         shards = self._data.meta.shards
         registrar = self._registrar = RegistrarServer(
-            *(self.role.name, shards, self._config, self._access.authority),
+            *(self.role.name, shards, self._config, self._authority),
             *(self._keys, self._break, self._handover, Observers(self._observers)),
         )
         links = [self._link(number, registrar) for number in range(shards)]
-        registrar.executor.links.update(enumerate(links))
+        registrar.links.update((number, link.end) for number, link in enumerate(links))
         tasks = [self._tasks.create_task(link.run()) for link in links]
-        tasks.append(self._tasks.create_task(self._access.run()))
+        tasks.append(self._tasks.create_task(self._authority.run()))
         self.answers.serve(registrar)
         admin = AdminQueries(
             *(self.role.name, self.role.processes, lambda: self._config, self._data.path),
-            *(self.answers, listeners.ports),
+            *(self.answers, sockets.ports),
         )
-        self._doors = Doors(registrar, admin, self._config, self.reloads)
-        self.answers.mqtt = self._doors.mqtt_counters
-        await self._doors.open(self._tasks, listeners)
-        tasks.append(self._tasks.create_task(self._doors.ping()))
+        self._listeners = Listeners(registrar, admin, self._config, self.reloads)
+        self.answers.mqtt = self._listeners.mqtt_counters
+        await self._listeners.open(self._tasks, sockets)
+        tasks.append(self._tasks.create_task(self._listeners.ping()))
         return tasks
 
-    def _link(self, number: int, registrar: RegistrarServer) -> LastingLink:
+    def _link(self, number: int, registrar: RegistrarServer) -> LocalLink | SocketLink:
         if number in self._shards:
-            return LocalLink(self._shards[number].executor, registrar.executor.step)
+            return LocalLink(self._shards[number], registrar.step)
         owner = next(process for process in self.role.processes if number in process.shards)
-        return SocketLink(number, owner.socket, registrar.executor.step)
+        return SocketLink(number, owner.socket, registrar.step)
 
     def _reload(self, config: Config) -> None:
         """What may change while a node runs, and the keys of tokens with it."""
         keys = token_keys(self._data.path)
         config = msgspec.structs.replace(self._config, defaults=config.defaults, apps=config.apps)
         if self._registrar is not None:
-            self._registrar.reload(config, self._access.reload(config, keys), keys)
+            self._authority.reload(config, keys)
+            self._registrar.reload(config, keys)
         self._config = config
         _log.info("the settings of apps and the keys of tokens were read again")
 
@@ -208,9 +210,9 @@ class Node:
         """Acks first, then the sessions, each with a time to come back at."""
         if self._registrar is None:
             return
-        self._doors.shut()
+        self._listeners.shut()
         self._registrar.dismiss(lambda: random.randrange(_COME_BACK_MS))
-        await self._doors.close()
+        await self._listeners.close()
 
 
 async def _spare_the_collector() -> None:
@@ -228,19 +230,21 @@ async def _spare_the_collector() -> None:
 class _PeerStream:
     """The other end of a link, or somebody with a question."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        shards: Mapping[int, ShardExecutor],
+        asked: Callable[[Ask, Callable[[FromShard], None]], None],
+    ) -> None:
+        self._shards = shards
+        self._asked = asked
         self._greeted: int | None = None
         """The shard that this link is to."""
-        self._links: dict[int, tuple[ShardExecutor, int]] = {}
+        self._links: dict[int, int] = {}
         """By shard: under which number it knows this stream."""
         self.stream = Framed(lambda _: None, self._received, self._lost)
 
-    def send(self, message: FromShard) -> None:
+    def _send(self, message: FromShard) -> None:
         self.stream.send(encode_link(message))
-
-    def drop(self) -> None:
-        self.stream.drop()
 
     def _received(self, stream: Framed, frame: bytes) -> None:
         try:
@@ -251,7 +255,7 @@ class _PeerStream:
             return
         match message:
             case Ask():
-                self._node.spawn(self._tell(message))
+                self._asked(message, self._send)
                 return
             case Offer(shard=number):
                 shard = number
@@ -259,22 +263,13 @@ class _PeerStream:
                 shard = self._greeted = number
             case _:
                 shard = -1 if self._greeted is None else self._greeted
-        link = self._links.get(shard) or self._accept(shard)
-        if link is None:
+        if shard not in self._shards:
             stream.drop()
-        else:
-            link[0].step(FromLink(link[1], message))
-
-    def _accept(self, number: int) -> tuple[ShardExecutor, int] | None:
-        shard = self._node.shard(number)
-        if shard is None:
-            return None
-        link = self._links[number] = shard.executor, shard.executor.accept(self)
-        return link
-
-    async def _tell(self, question: Ask) -> None:
-        self.send(ProcessAnswer(msgspec.json.encode(await self._node.answers.answer(question))))
+            return
+        if shard not in self._links:
+            self._links[shard] = self._shards[shard].accept(LinkEnd(self._send, stream.drop))
+        self._shards[shard].step(FromLink(self._links[shard], message))
 
     def _lost(self, stream: Framed) -> None:
-        for executor, link in self._links.values():
-            executor.lost(link)
+        for shard, link in self._links.items():
+            self._shards[shard].lost(link)

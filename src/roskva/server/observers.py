@@ -7,33 +7,35 @@ of the sampled ones.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 from roskva.core.effects import Acked
-from roskva.core.session import Session
 from roskva.errors import RoskvaError
 from roskva.feed.commit import wall_clock_us
 from roskva.feed.trace import DIRECTORY, Trace
 from roskva.host.observer import Observer
-from roskva.metrics import TRAFFIC, NotificationCounts
+from roskva.metrics import TRAFFIC
 from roskva.model import PROBE_APPS, Update, is_probe
 from roskva.wire.links import Push
-from roskva.wire.messages import Ack, Notification, OperationStatus
+from roskva.wire.messages import Ack, Notification
 
 _log = logging.getLogger(__name__)
 _FLUSH_S: Final = 1.0
 
 
-class Counters(Observer):
+class TrafficCounters(Observer):
     """The prober's own traffic is counted apart."""
 
     def __init__(self) -> None:
         self.published = dict.fromkeys(TRAFFIC, 0)
-        self.notifications = NotificationCounts()
+        self.notifications = dict.fromkeys(product(TRAFFIC, ("version", "unknown")), 0)
+        """Handed to sessions: a version, or that it is unknown."""
 
     def appended(self, updates: Sequence[tuple[int, Update]]) -> None:
         apps = {update.object.partition("/")[0] for _, update in updates}
@@ -44,7 +46,10 @@ class Counters(Observer):
         self.published["probe"] += probes
 
     def told(self, notifications: Sequence[Notification], sessions: int) -> None:
-        self.notifications.count(notifications, sessions)
+        for one in notifications:
+            traffic = "probe" if is_probe(one.object) else "users"
+            kind = "unknown" if one.version is None else "version"
+            self.notifications[traffic, kind] += sessions
 
 
 class Tracer(Observer):
@@ -105,43 +110,15 @@ class Observers(Observer):
     """Several, in their order."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = observers
+        for fact, ignored in vars(Observer).items():
+            if callable(ignored):
+                who = [o for o in observers if getattr(type(o), fact) is not ignored]
+                setattr(self, fact, partial(_tell, [getattr(o, fact) for o in who]))
 
-    def appended(self, updates: Sequence[tuple[int, Update]]) -> None:
-        for observer in self._observers:
-            observer.appended(updates)
 
-    def offered(self, updates: Sequence[tuple[int, Update]]) -> None:
-        for observer in self._observers:
-            observer.offered(updates)
-
-    def matched(self, pushes: Sequence[Push]) -> None:
-        for observer in self._observers:
-            observer.matched(pushes)
-
-    def arrived(self, shard: int, pushes: Sequence[Push]) -> None:
-        for observer in self._observers:
-            observer.arrived(shard, pushes)
-
-    def told(self, notifications: Sequence[Notification], sessions: int) -> None:
-        for observer in self._observers:
-            observer.told(notifications, sessions)
-
-    def acked(self, event: Acked) -> None:
-        for observer in self._observers:
-            observer.acked(event)
-
-    def acked_one_by_one(self, acks: Sequence[Ack]) -> None:
-        for observer in self._observers:
-            observer.acked_one_by_one(acks)
-
-    def answered(self, session: Session, statuses: Sequence[OperationStatus]) -> None:
-        for observer in self._observers:
-            observer.answered(session, statuses)
-
-    def ended(self, session: Session, code: str) -> None:
-        for observer in self._observers:
-            observer.ended(session, code)
+def _tell(listening: Sequence[Callable[..., None]], *fact: object) -> None:
+    for tell in listening:
+        tell(*fact)
 
 
 # Traces on disk.

@@ -7,9 +7,9 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from roskva.answer import answer_of
+from roskva.answer import Answered, answer_of
 from roskva.channels.base import Outcomes
 from roskva.config import Config
 from roskva.core.backoff import Rate
@@ -24,13 +24,12 @@ from roskva.core.effects import (
     Watching,
 )
 from roskva.core.identity import TokenKeys
-from roskva.core.registrar import Registrar, RegistrarConfig
+from roskva.core.registrar import RegistrarConfig
 from roskva.core.session import Session
 from roskva.errors import (
     Overloaded,
     RoskvaError,
     TokenRejected,
-    TooFast,
     Unauthorised,
     Unavailable,
     error_of,
@@ -51,13 +50,10 @@ from roskva.model import (
     Update,
     parse_key,
 )
-from roskva.net.writer import Writer
-from roskva.server.access.base import Authority, Later, Verdict
+from roskva.server.access.authority import Authority, Later, Verdict
 from roskva.server.admission import Admission
-from roskva.server.authorisation import Authorisation
 from roskva.server.executor import RegistrarExecutor
 from roskva.server.pressure import Pressure
-from roskva.server.rates import PublishRates
 from roskva.wire.links import Registered
 from roskva.wire.messages import ClientMessage, FromClient, Notification, ServerMessage
 
@@ -65,7 +61,7 @@ _log = logging.getLogger(__name__)
 _READ_TIMEOUT_S: Final = 5.0
 
 
-class RegistrarServer:
+class RegistrarServer(RegistrarExecutor):
     """The `Front` of every channel of this process."""
 
     def __init__(
@@ -80,7 +76,7 @@ class RegistrarServer:
         observer: Observer | None = None,
     ) -> None:
         limits = config.limits
-        self.host = RegistrarHost(
+        host = RegistrarHost(
             RegistrarConfig(
                 name=name,
                 shards=shards,
@@ -94,25 +90,15 @@ class RegistrarServer:
             time.monotonic(),
             observer,
         )
-        self.writer = Writer()
-        self.authorisation = Authorisation(self.host.core, authority, self.step, self.run)
-        self.executor = RegistrarExecutor(
-            self.host, self.writer, self.authorisation, broken, handover
-        )
-        self._config = config
+        super().__init__(host, authority, broken, handover)
+        self.host, self.core = host, host.core
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_connections = limits.connections(open_files)
         self._authority = authority
         self._admission = Admission(config, authority)
-        self._rates = PublishRates(limits)
         self.pressure = Pressure(limits, lambda on: self.step(Shedding(on)))
-        self.counters = {"shed_publishes": 0, "shed_reads": 0, "too_fast": 0}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._reload_access(authority, keys)
-
-    @property
-    def core(self) -> Registrar:
-        return self.host.core
+        self._shed = {"shed_publishes": 0, "shed_reads": 0}
+        self._take_standing(keys)
 
     @property
     def full(self) -> bool:
@@ -121,29 +107,41 @@ class RegistrarServer:
     @property
     def ready(self) -> bool:
         """Every shard answers."""
-        return len(self.host.welcomed) == len(self.executor.links)
+        return len(self.host.welcomed) == len(self.links)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return {**self._shed, "too_fast": self._admission.too_fast}
 
     # For channels.
 
-    def step(self, event: Any) -> None:
-        self.executor.step(event)
-
     def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
         if type(message) is ClientMessage and (message.operations or message.syncs):
-            self.authorisation.received(conn, message)
+            self._authorisation.received(conn, message)
         else:
-            self.executor.step(FromConnection(conn, message, principal=principal))
+            self.step(FromConnection(conn, message, principal=principal))
 
     def identify(
-        self, app: str | None, credential: str | None, certificate: str | None = None
-    ) -> Principal | Later[Principal]:
+        self,
+        app: str | None,
+        credential: str | None,
+        certificate: str | None,
+        answered: Answered[Principal],
+    ) -> None:
         """Where there are keys, it is them that count; else a certificate says at least who."""
-        found = self._authority.identify(app, credential)
-        return Principal(certificate) if found is NOBODY and certificate else found
+        try:
+            found = self._authority.identify(app, credential)
+        except RoskvaError as error:
+            answered(error)
+            return
+        if not isinstance(found, Principal):
+            self.run(_answer_later(found, answered))
+        else:
+            answered(Principal(certificate) if found is NOBODY and certificate else found)
 
     async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
         if self.pressure.shedding:
-            self.counters["shed_reads"] += 1
+            self._shed["shed_reads"] += 1
             raise Overloaded("this node has too much to do: try again later")
         found = self._authority.may_register(principal, keys)
         verdict = found if isinstance(found, Verdict) else await found
@@ -152,48 +150,19 @@ class RegistrarServer:
         if verdict.undecided:
             raise Unavailable("the app's backend cannot be asked: try again later")
 
-    def run(self, work: Later[None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            _log.error("what ran in the background failed", exc_info=error)
-
     def assigns_versions(self, app: str) -> bool:
-        return self._config.app(app).versions == "assigned"
+        return self._admission.config.app(app).versions == "assigned"
 
     def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         if self.pressure.shedding:
-            self.counters["shed_publishes"] += len(updates)
+            self._shed["shed_publishes"] += len(updates)
             answered(Overloaded("this node has too much to do: try again later"))
             return
-        admitted = self._within_rate(principal, self._admission.admit_all(principal, list(updates)))
-        self.executor.step(Submitted(answered, admitted))
-
-    def _within_rate(
-        self, principal: Principal, admitted: list[Update | RoskvaError]
-    ) -> list[Update | RoskvaError]:
-        """The first of them, as far as it goes."""
-        wanted = sum(isinstance(update, Update) for update in admitted)
-        left = self._rates.take(principal, wanted)
-        if left == wanted:
-            return admitted
-        self.counters["too_fast"] += wanted - left
-        kept: list[Update | RoskvaError] = []
-        for update in admitted:
-            if isinstance(update, Update):
-                left -= 1
-                if left < 0:
-                    kept.append(TooFast("more updates per second than allowed: slow down"))
-                    continue
-            kept.append(update)
-        return kept
+        admitted = self._admission.admit_all(principal, updates)
+        self.step(Submitted(answered, admitted))
 
     async def reset(self, principal: Principal, key: Key) -> None:
-        admitted = self._within_rate(principal, [self._admission.reset(principal, key)])
+        admitted = self._admission.reset(principal, key)
 
         def submit(answered: Outcomes) -> None:
             self.step(Submitted(answered, admitted))
@@ -227,20 +196,18 @@ class RegistrarServer:
         """The clients with a session here."""
         return [session.client for session in self.core.sessions.values()]
 
-    def reload(self, config: Config, authority: Authority, keys: TokenKeys) -> None:
-        """Sessions that do not hold any more are closed."""
-        self._config = config
-        self._admission = Admission(config, authority)
+    def reload(self, config: Config, keys: TokenKeys) -> None:
+        """The authority has: sessions that do not hold any more are closed."""
+        self._admission.config = config
         before = list(self.core.sessions.items())
-        self._reload_access(authority, keys)
+        self._take_standing(keys)
         for named, session in before:
             if named not in self.core.sessions:
                 self.host.observer.ended(session, TokenRejected.code)
 
-    def _reload_access(self, authority: Authority, keys: TokenKeys) -> None:
-        self._authority = self.authorisation.authority = authority
-        self.host.guarded = frozenset(authority.guarded)
-        self.step(Reloaded(keys, authority.standing))
+    def _take_standing(self, keys: TokenKeys) -> None:
+        self.host.guarded = self._authority.guarded
+        self.step(Reloaded(keys, self._authority.standing))
 
     def recheck(self) -> None:
         self.step(Recheck())
@@ -251,6 +218,15 @@ class RegistrarServer:
             self.step(Dismissed(conn, not_before_ms()))
         for task in self._tasks:
             task.cancel()
+
+
+async def _answer_later(found: Later[Principal], answered: Answered[Principal]) -> None:
+    try:
+        principal = await found
+    except RoskvaError as error:
+        answered(error)
+    else:
+        answered(principal)
 
 
 def traffic_of(session: Session) -> str:

@@ -11,12 +11,11 @@ import msgspec
 
 from roskva.config import FeedConfig
 from roskva.core.effects import FeedEnd, PutShard
-from roskva.core.matcher import Matcher, MatcherConfig
-from roskva.core.rows import Rows
+from roskva.core.matcher import MatcherConfig
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.base import START, Locked
-from roskva.feed.commit import Committer, GroupCommit, Handover, wall_clock_us
+from roskva.feed.commit import Committer, Handover, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.upkeep import Retention
 from roskva.host.observer import Observer
@@ -27,7 +26,6 @@ from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.server.executor import ShardExecutor
 from roskva.store import rows as layout
 from roskva.store.rocksdb import RocksStore
-from roskva.store.worker import StoreWorker
 
 _TICK_S: Final = 1.0
 _FLUSH_DELAY_S: Final = 0.25
@@ -48,7 +46,7 @@ class _Opened(msgspec.Struct, frozen=True):
     assigned: int
 
 
-class ShardServer:
+class ShardServer(ShardExecutor):
     """Made by `ShardServer.open`. `run` it, and `close` it when that has ended."""
 
     def __init__(
@@ -61,12 +59,9 @@ class ShardServer:
         fast_path: Callable[[str], bool],
         observer: Observer | None,
     ) -> None:
-        self.number = opened.owned.number
-        self.owned = opened.owned
-        self.fsync_times = opened.fsync_times
-        self._log = opened.log
-        self.host = ShardHost(
-            MatcherConfig(self.number, shards, flush_delay=_FLUSH_DELAY_S),
+        number = opened.owned.number
+        host = ShardHost(
+            MatcherConfig(number, shards, flush_delay=_FLUSH_DELAY_S),
             opened.stored,
             boot=opened.boot,
             assigned=opened.assigned,
@@ -75,16 +70,18 @@ class ShardServer:
             fast_path=fast_path,
             observer=observer,
         )
-        self.executor = ShardExecutor(
-            self.host,
-            number=self.number,
-            store=StoreWorker(opened.store, f"store-{self.number}"),
-            feed=lambda executor: GroupCommit(opened.log, committer, executor.appended),
-            feed_end=opened.log.recovered.last,
-            reader=opened.log.reader(),
+        super().__init__(
+            host,
+            number=number,
+            log=opened.log,
+            store=opened.store,
+            committer=committer,
             broken=broken,
             handover=handover,
         )
+        self.matcher, self.rows = host.matcher, host.rows
+        self.fsync_times = opened.fsync_times
+        self._owned, self._lineage = opened.owned, opened.log.lineage
 
     @classmethod
     async def open(
@@ -104,29 +101,8 @@ class ShardServer:
         shard.tell_feed_end()
         return shard
 
-    @property
-    def matcher(self) -> Matcher:
-        return self.host.matcher
-
-    @property
-    def rows(self) -> Rows:
-        return self.host.rows
-
-    @property
-    def store(self) -> StoreWorker:
-        return self.executor.store
-
-    @property
-    def append_times(self) -> Times:
-        return self.executor.feed.times
-
-    @property
-    def feed_end(self) -> int:
-        return self.executor.feed_end
-
     def tell_feed_end(self) -> None:
-        end = FeedEnd(self._log.lineage, self.feed_end, secrets.randbits(64))
-        self.executor.step(end)
+        self.step(FeedEnd(self._lineage, self.feed_end, secrets.randbits(64)))
 
     async def run(self) -> None:
         """What has to be done every so often."""
@@ -135,17 +111,14 @@ class ShardServer:
             self.tell_feed_end()
 
     async def close(self) -> None:
-        """Finish what was asked for; nothing is lost if this never happens."""
-        for link in list(self.executor.links.values()):
-            link.drop()
-        await self.executor.close()
-        self.owned.close()
+        await super().close()
+        self._owned.close()
 
     async def checkpoint(self, name: str) -> None:
         """Of the store, for somebody to read and then remove; the next owner removes it, too."""
         if not re.fullmatch(r"[a-z0-9-]{1,64}", name):
             raise BadInput(f"no name for a checkpoint: {name!r}")
-        await self.executor.store.checkpoint(self.owned.checkpoints_path / name)
+        await self.store.checkpoint(self._owned.checkpoints_path / name)
 
 
 def _open(data: DataDirectory, number: int, feed: FeedConfig) -> _Opened:

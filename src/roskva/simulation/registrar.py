@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from roskva.answer import Answered
 from roskva.channels.mqtt.channel import MqttChannel
 from roskva.channels.mqtt.terms import MqttLimits
 from roskva.channels.peers import Addresses, Peers
@@ -111,8 +112,14 @@ class Front:
     def leave(self, address: int) -> None:
         pass
 
-    def identify(self, *shown: object) -> Principal:
-        return NOBODY
+    def identify(
+        self,
+        app: str | None,
+        credential: str | None,
+        certificate: str | None,
+        answered: Answered[Principal],
+    ) -> None:
+        answered(NOBODY)
 
 
 class RegistrarNode(Node):

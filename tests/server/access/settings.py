@@ -7,8 +7,8 @@ from tests.serving.keyed import Issuer
 
 from roskva.config import AppConfig, Config
 from roskva.model import Principal
-from roskva.server.access.access import Access
-from roskva.server.access.base import Later, Verdict
+from roskva.server.access.authority import Later, Verdict
+from roskva.server.access.keyed import KeyedAuthority
 
 
 def app(login: Issuer | None = None, /, **settings: Any) -> AppConfig:
@@ -16,8 +16,8 @@ def app(login: Issuer | None = None, /, **settings: Any) -> AppConfig:
     return AppConfig(**{"jwks": jwks, "register": ["**"], **settings})
 
 
-def access(**apps: AppConfig) -> Access:
-    return Access(Config(apps=apps))
+def access(**apps: AppConfig) -> KeyedAuthority:
+    return KeyedAuthority(Config(apps=apps))
 
 
 async def identified(asked: Principal | Later[Principal]) -> Principal:

@@ -16,21 +16,21 @@ from roskva.cli.token import Algorithm, generate, key_id, mint_jwt
 from roskva.config import Config
 from roskva.errors import Unauthorised
 from roskva.model import NOBODY, Principal
-from roskva.server.access.access import Access
-from roskva.server.access.base import ALLOWED, Verdict
+from roskva.server.access.authority import ALLOWED, Verdict, authority_of
+from roskva.server.access.keyed import KeyedAuthority
 
 KEY = "a publish key of some length"
 HASHED = f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()}"
 
 
-async def refusal(found: Access, credential: str | None, of: str | None = None) -> str:
+async def refusal(found: KeyedAuthority, credential: str | None, of: str | None = None) -> str:
     with pytest.raises(Unauthorised) as refused:
-        await identified(found.authority.identify(of, credential))
+        await identified(found.identify(of, credential))
     return str(refused.value)
 
 
 def test_without_keys_everybody_may_do_everything() -> None:
-    authority = Access(Config(apps={"contacts": app()})).authority
+    authority = authority_of(Config(apps={"contacts": app()}))
     assert authority.identify("contacts", None) is NOBODY
     assert authority.may_publish(NOBODY, "contacts/x")
     assert authority.may_register(NOBODY, ["contacts/x"]) is ALLOWED
@@ -41,19 +41,19 @@ async def test_one_key_anywhere_closes_everything_else(tmp_path: Path) -> None:
     found = access(contacts=app(publish_keys=[HASHED]), other=app())
     await refusal(found, None)
     for key in ("contacts/x", "other/x", "unheard-of/x"):
-        assert not found.authority.may_publish(NOBODY, key)
-        assert found.authority.may_register(NOBODY, [key]) == Verdict(frozenset([key]))
+        assert not found.may_publish(NOBODY, key)
+        assert found.may_register(NOBODY, [key]) == Verdict(frozenset([key]))
 
 
 @in_loop
 async def test_a_publish_key_publishes_in_its_app_and_does_nothing_else() -> None:
     found = access(contacts=app(publish_keys=[HASHED]), other=app())
-    who = await identified(found.authority.identify(None, KEY))
+    who = await identified(found.identify(None, KEY))
     assert who.app == "contacts" and who.key  # noqa: PT018
-    assert await identified(found.authority.identify("contacts", KEY)) == who
-    assert found.authority.may_publish(who, "contacts/x")
-    assert not found.authority.may_publish(who, "other/x")
-    assert found.authority.may_register(who, ["contacts/x"]) == Verdict(frozenset(["contacts/x"]))
+    assert await identified(found.identify("contacts", KEY)) == who
+    assert found.may_publish(who, "contacts/x")
+    assert not found.may_publish(who, "other/x")
+    assert found.may_register(who, ["contacts/x"]) == Verdict(frozenset(["contacts/x"]))
     await refusal(found, KEY, "other")
     await refusal(found, KEY + ".")
 
@@ -63,7 +63,7 @@ async def test_a_publish_key_publishes_in_its_app_and_does_nothing_else() -> Non
 async def test_every_algorithm_that_is_named_works(tmp_path: Path, algorithm: Algorithm) -> None:
     issuer = Issuer(tmp_path / "jwks.json", algorithm)
     found = access(contacts=app(issuer))
-    who = await identified(found.authority.identify(None, issuer.jwt("alice", "contacts")))
+    who = await identified(found.identify(None, issuer.jwt("alice", "contacts")))
     assert (who.name, who.app) == ("alice", "contacts")
     assert abs(who.issued_at - time.time()) < 60
 
@@ -74,7 +74,7 @@ async def test_whatever_is_wrong_is_said_in_the_same_words(tmp_path: Path) -> No
     now = int(time.time())
     found = access(contacts=app(issuer, issuer="https://login"), other=app(stranger))
     good = issuer.jwt("alice", "contacts", iss="https://login")
-    await identified(found.authority.identify(None, good))
+    await identified(found.identify(None, good))
     foreign = jwt.encode(
         {"sub": "a", "aud": "contacts", "exp": now + HOUR, "iss": "https://login"},
         generate(Algorithm.EDDSA),
@@ -120,17 +120,15 @@ async def test_a_key_of_one_app_is_no_key_of_another(tmp_path: Path) -> None:
     found = access(contacts=app(ours), other=app(theirs))
     await refusal(found, theirs.jwt("alice", "contacts"))
     await refusal(found, theirs.jwt("alice", "other"), "contacts")
-    who = await identified(found.authority.identify(None, theirs.jwt("alice", "other")))
-    assert found.authority.may_register(who, ["contacts/x", "other/x"]) == Verdict(
-        frozenset(["contacts/x"])
-    )
+    who = await identified(found.identify(None, theirs.jwt("alice", "other")))
+    assert found.may_register(who, ["contacts/x", "other/x"]) == Verdict(frozenset(["contacts/x"]))
     await refusal(found, ours.jwt("alice", "contacts", aud=["contacts", "other"]))
 
 
 def test_patterns_say_who_may_register_and_publish(tmp_path: Path) -> None:
     issuer = issuer_at(tmp_path)
     rules = app(issuer, register=["public/*", "{principal}/**"], publish=["{principal}/state"])
-    authority = access(contacts=rules).authority
+    authority = access(contacts=rules)
     alice = Principal("alice", "contacts", int(time.time()))
     assert authority.may_register(alice, ["contacts/public/x", "contacts/alice/x"]) is ALLOWED
     assert authority.may_register(alice, ["contacts/bob/x"]) == Verdict(
@@ -152,30 +150,30 @@ async def test_what_was_issued_before_a_generation_is_void(tmp_path: Path) -> No
     revoked = access(contacts=app(issuer, revoked={"alice": moment}))
     await refusal(revoked, old["alice"])
     await refusal(revoked, dateless)
-    await identified(revoked.authority.identify(None, old["bob"]))
-    await identified(revoked.authority.identify(None, issuer.jwt("alice", "contacts")))
+    await identified(revoked.identify(None, old["bob"]))
+    await identified(revoked.identify(None, issuer.jwt("alice", "contacts")))
 
     raised = access(contacts=app(issuer, generation=moment))
     for token in old.values():
         await refusal(raised, token)
-    await identified(raised.authority.identify(None, issuer.jwt("bob", "contacts")))
+    await identified(raised.identify(None, issuer.jwt("bob", "contacts")))
     before = Principal("bob", "contacts", now - 100)
-    assert not raised.authority.may_publish(before, "contacts/x")
-    assert await judged(raised.authority.may_register(before, ["contacts/x"])) != ALLOWED
+    assert not raised.may_publish(before, "contacts/x")
+    assert await judged(raised.may_register(before, ["contacts/x"])) != ALLOWED
 
 
 @in_loop
 async def test_a_key_that_is_taken_out_of_its_file_counts_no_more(tmp_path: Path) -> None:
     issuer = issuer_at(tmp_path)
     config = Config(apps={"contacts": app(issuer)})
-    found = Access(config)
+    found = KeyedAuthority(config)
     token = issuer.jwt("alice", "contacts")
-    await identified(found.authority.identify(None, token))
+    await identified(found.identify(None, token))
     issuer.jwks.unlink()
     newer = Issuer(issuer.jwks)
     found.reload(config)
     await refusal(found, token)
-    await identified(found.authority.identify(None, newer.jwt("alice", "contacts")))
+    await identified(found.identify(None, newer.jwt("alice", "contacts")))
 
 
 def test_minted_tokens_name_their_key(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from roskva.config import Config
 from roskva.errors import Unavailable
 from roskva.model import Principal
 from roskva.server.access import hook
-from roskva.server.access.access import Access
-from roskva.server.access.base import ALLOWED, Verdict
+from roskva.server.access.authority import ALLOWED, Verdict
 from roskva.server.access.hook import Hook, HookSettings
+from roskva.server.access.keyed import KeyedAuthority
 
 ALICE = Principal("alice", "contacts", 1)
 X, Y = "contacts/x", "contacts/y"
@@ -30,7 +30,7 @@ async def test_it_is_asked_who_wants_what_and_says_which(tmp_path: Path) -> None
     with running_backend() as backend:
         backend.allows = lambda name: name == "x"
         found = access(contacts=app(issuer_at(tmp_path), hook=backend.url))
-        verdict = await judged(found.authority.may_register(ALICE, [X, Y]))
+        verdict = await judged(found.may_register(ALICE, [X, Y]))
         assert verdict == Verdict(denied=frozenset([Y]))
         [question] = backend.asked
         assert question == {"app": "contacts", "principal": "alice", "register": ["x", "y"]}
@@ -42,7 +42,7 @@ async def test_what_patterns_forbid_is_not_asked(tmp_path: Path) -> None:
     with running_backend() as backend:
         rules = app(issuer_at(tmp_path), hook=backend.url, register=["x"])
         found = access(contacts=rules)
-        verdict = await judged(found.authority.may_register(ALICE, [X, Y, "other/x"]))
+        verdict = await judged(found.may_register(ALICE, [X, Y, "other/x"]))
         assert verdict == Verdict(denied=frozenset([Y, "other/x"]))
         assert [question["register"] for question in backend.asked] == [["x"]]
         await found.close()
@@ -109,7 +109,7 @@ async def test_a_slow_answer_is_none(tmp_path: Path) -> None:
         backend.delay_s = 0.5
         rules = app(issuer_at(tmp_path), hook=backend.url, hook_timeout_ms=20)
         found = access(contacts=rules)
-        verdict = await judged(found.authority.may_register(ALICE, [X]))
+        verdict = await judged(found.may_register(ALICE, [X]))
         assert verdict == Verdict(undecided=frozenset([X]))
         await found.close()
 
@@ -150,11 +150,10 @@ async def test_many_names_are_asked_for_in_parts() -> None:
 def test_a_hook_outlives_a_reload_that_does_not_concern_it(tmp_path: Path) -> None:
     issuer = issuer_at(tmp_path)
     rules = app(issuer, hook="https://backend")
-    found = Access(Config(apps={"contacts": rules}))
-    assert found._keyed is not None
-    [before] = found._keyed._hooks.values()
+    found = KeyedAuthority(Config(apps={"contacts": rules}))
+    [before] = found._hooks.values()
     found.reload(Config(apps={"contacts": rules, "other": app()}))
-    assert list(found._keyed._hooks.values()) == [before]
+    assert list(found._hooks.values()) == [before]
     found.reload(Config(apps={"contacts": app(issuer)}))
-    assert found._keyed._hooks == {}
-    assert found.authority.may_register(ALICE, [X]) is ALLOWED
+    assert found._hooks == {}
+    assert found.may_register(ALICE, [X]) is ALLOWED

@@ -15,8 +15,8 @@ from tests.serving.keyed import Issuer
 
 from roskva.cli.token import Algorithm, generate, key_id, public_jwk
 from roskva.errors import BadConfig, Unauthorised, Unavailable
-from roskva.server.access import jwks
-from roskva.server.access.jwks import Jwks, parse_jwks
+from roskva.server.access import jwt
+from roskva.server.access.jwt import Jwks, parse_jwks
 
 GOOD = public_jwk(generate(Algorithm.EDDSA))
 
@@ -74,7 +74,7 @@ async def test_keys_are_fetched_when_they_are_needed_and_then_kept(tmp_path: Pat
         backend.jwks = issuer.jwks.read_bytes()
         found = access(contacts=app(jwks=backend.url))
         for _ in range(3):
-            asked = found.authority.identify("contacts", issuer.jwt("alice", "contacts"))
+            asked = found.identify("contacts", issuer.jwt("alice", "contacts"))
             assert (await identified(asked)).name == "alice"
         assert backend.fetched == 1
         await found.close()
@@ -89,18 +89,18 @@ async def test_an_unknown_key_is_asked_for_once_in_a_while(
         backend.jwks = old.jwks.read_bytes()
         found = access(contacts=app(jwks=backend.url))
         token = old.jwt("alice", "contacts")
-        await identified(found.authority.identify("contacts", token))
+        await identified(found.identify("contacts", token))
         for _ in range(5):
             with pytest.raises(Unauthorised):
-                await identified(found.authority.identify(None, new.jwt("alice", "contacts")))
+                await identified(found.identify(None, new.jwt("alice", "contacts")))
         assert backend.fetched == 1, "it was asked a moment ago"
 
-        monkeypatch.setattr(jwks, "_RETRY_S", 0.0)
+        monkeypatch.setattr(jwt, "_RETRY_S", 0.0)
         backend.jwks = new.jwks.read_bytes()
-        await identified(found.authority.identify(None, new.jwt("alice", "contacts")))
+        await identified(found.identify(None, new.jwt("alice", "contacts")))
         assert backend.fetched == 2
         with pytest.raises(Unauthorised):
-            await identified(found.authority.identify("contacts", token))
+            await identified(found.identify("contacts", token))
         await found.close()
 
 
@@ -114,7 +114,7 @@ async def test_keys_that_cannot_be_fetched_are_no_answer(tmp_path: Path, wrong: 
         url = "http://127.0.0.1:1" if wrong == "down" else backend.url
         found = access(contacts=app(jwks=url))
         with pytest.raises(Unavailable):
-            await identified(found.authority.identify(None, issuer.jwt("alice", "contacts")))
+            await identified(found.identify(None, issuer.jwt("alice", "contacts")))
         await found.close()
 
 
@@ -136,11 +136,11 @@ async def test_the_last_keys_hold_while_there_are_no_others(
     with running_backend() as backend:
         backend.jwks = issuer.jwks.read_bytes()
         found = access(contacts=app(jwks=backend.url))
-        await identified(found.authority.identify(None, issuer.jwt("alice", "contacts")))
+        await identified(found.identify(None, issuer.jwt("alice", "contacts")))
         backend.status = 500
-        monkeypatch.setattr(jwks, "_RETRY_S", 0.0)
-        await identified(found.authority.identify(None, issuer.jwt("bob", "contacts")))
-        monkeypatch.setattr(jwks, "_STALE_S", 0.0)
+        monkeypatch.setattr(jwt, "_RETRY_S", 0.0)
+        await identified(found.identify(None, issuer.jwt("bob", "contacts")))
+        monkeypatch.setattr(jwt, "_STALE_S", 0.0)
         with pytest.raises(Unavailable):
-            await identified(found.authority.identify(None, issuer.jwt("carol", "contacts")))
+            await identified(found.identify(None, issuer.jwt("carol", "contacts")))
         await found.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roskva.server.access.patterns import NamePatterns
+from roskva.server.access.keyed import NamePatterns
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from roskva.config import ProbeConfig
 from roskva.core.identity import TokenKeys
 from roskva.model import PROBE_APP, PROBE_SLOW_APP, Principal
-from roskva.server.access.prober import ProberKeys, accepted_keys, credential, own_key
+from roskva.server.access.keys import ProberKeys, credential, own_key
 
 OLD, NEW = bytes(32), bytes(range(32))
 BEFORE = TokenKeys({1: OLD}, 1)
@@ -13,7 +13,7 @@ AFTER = TokenKeys({2: NEW, 1: OLD}, 2)
 
 
 def prober_keys(tokens: TokenKeys, **settings: str) -> ProberKeys:
-    return ProberKeys(accepted_keys(ProbeConfig(**settings), tokens))  # type: ignore[arg-type]
+    return ProberKeys(ProbeConfig(**settings), tokens)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("known", [BEFORE, AFTER])

@@ -10,9 +10,10 @@ too much that it asked for is unanswered.
 
 import asyncio
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 from roskva.channels.mqtt.publishes import Publishes
 from roskva.channels.mqtt.requests import Requests
@@ -22,16 +23,24 @@ from roskva.channels.mqtt.terms import (
     FOR_SESSION,
     FOR_UNREAD,
     NO_LIMIT,
-    Identified,
     Terms,
     connack_properties,
-    identify,
+    refusal,
     row_id,
     terms_of,
+    unacceptable,
+    update_of,
 )
 from roskva.channels.peers import certificate_name
 from roskva.core.effects import Attached, Closed, Event
-from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
+from roskva.errors import (
+    Fenced,
+    LimitExceeded,
+    Overloaded,
+    RoskvaError,
+    TokenRejected,
+    Unavailable,
+)
 from roskva.host.mqtt import MqttDelivery
 from roskva.model import MAX_SOURCE_BYTES, NOBODY, Principal
 from roskva.net.writer import Transport
@@ -304,24 +313,27 @@ class MqttConnection(asyncio.Protocol):
     def _greet(self, connect: ConnectPacket) -> None:
         self.version = connect.version
         self._phase = MqttPhase.OPENING
-        found = identify(connect, self.front, certificate_name(self.transport))
-        if isinstance(found, Reason | Principal):
-            self._greeted(connect, found)
-        else:
-            self.hold(FOR_SESSION)
-            self.front.run(self._greet_later(connect, found))
+        refused = unacceptable(connect)
+        if refused is not None:
+            self._turn_away(refused)
+            return
+        self.hold(FOR_SESSION)
+        # The user name is the app, if a credential alone does not say whose it is.
+        app, password = connect.user or None, connect.password
+        credential = None if password is None else password.decode(errors="replace")
+        certificate = certificate_name(self.transport)
+        self.front.identify(app, credential, certificate, partial(self._identified, connect))
 
-    async def _greet_later(
-        self, connect: ConnectPacket, found: Coroutine[Any, Any, Identified]
-    ) -> None:
-        identified = await found
-        if self._phase is MqttPhase.OPENING:  # else it has gone meanwhile
-            self._greeted(connect, identified)
-
-    def _greeted(self, connect: ConnectPacket, found: Identified) -> None:
-        if isinstance(found, Reason):
-            self.mqtt.counters["refused"] += 1
-            self.hang_up(found)
+    def _identified(self, connect: ConnectPacket, found: Principal | RoskvaError) -> None:
+        if self._phase is not MqttPhase.OPENING:
+            return  # it has gone meanwhile
+        try:
+            if isinstance(found, RoskvaError):
+                raise found
+            if connect.will is not None and self.version == V5:
+                update_of(connect.will, self.front, 0)  # to say at once what is wrong with it
+        except RoskvaError as error:
+            self._turn_away(refusal(error, connect))
             return
         terms = terms_of(connect, self.limits)
         self.principal, self._terms, self._connect = found, terms, connect
@@ -334,11 +346,14 @@ class MqttConnection(asyncio.Protocol):
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._row = row_id(found, terms.client)
         self.mqtt.client_is_back(self._row, terms.resume)
-        self.hold(FOR_SESSION)
         application = terms.client if len(terms.client.encode()) <= MAX_SOURCE_BYTES else ""
         self._hand_over(
             Attached(self.delivery, self._row, application, terms.resume, terms.keep, found)
         )
+
+    def _turn_away(self, reason: Reason) -> None:
+        self.mqtt.counters["refused"] += 1
+        self.hang_up(reason)
 
     def _open(self, message: ServerMessage) -> None:
         """The session is granted; `message` is the first that names it."""

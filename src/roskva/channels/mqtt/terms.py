@@ -2,8 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -123,41 +122,16 @@ def connack_properties(connect: ConnectPacket, terms: Terms, limits: MqttLimits)
     return said
 
 
-Identified = Principal | Reason
-"""Who it is, or why it is not let in."""
-
-
-def identify(
-    connect: ConnectPacket, front: Front, certificate: str | None
-) -> Identified | Coroutine[Any, Any, Identified]:
-    """The user name is the app, if a credential alone does not say whose it is."""
+def unacceptable(connect: ConnectPacket) -> Reason | None:
+    """What is wrong with it, whoever it is from."""
     if fields.AUTHENTICATION_METHOD in connect.properties:
         return Reason.BAD_AUTHENTICATION_METHOD
     if not connect.client and connect.version == V3 and not connect.clean:
         return Reason.CLIENT_ID_NOT_VALID
-    try:
-        found = front.identify(connect.user or None, _credential(connect), certificate)
-        if connect.will is not None and connect.version == V5:
-            update_of(connect.will, front, 0)  # to say at once what would be wrong with it
-    except RoskvaError as error:
-        return _refusal(error, connect)
-    return found if isinstance(found, Principal) else _identify_later(found, connect)
+    return None
 
 
-async def _identify_later(
-    found: Coroutine[Any, Any, Principal], connect: ConnectPacket
-) -> Principal | Reason:
-    try:
-        return await found
-    except RoskvaError as error:
-        return _refusal(error, connect)
-
-
-def _credential(connect: ConnectPacket) -> str | None:
-    return None if connect.password is None else connect.password.decode(errors="replace")
-
-
-def _refusal(error: RoskvaError, connect: ConnectPacket) -> Reason:
+def refusal(error: RoskvaError, connect: ConnectPacket) -> Reason:
     if isinstance(error, Unauthorised):
         anonymous = connect.user is None and connect.password is None
         return Reason.NOT_AUTHORISED if anonymous else Reason.BAD_USER_NAME_OR_PASSWORD

@@ -117,7 +117,7 @@ class DemoNode:
         parent = self._process.pid
         tasks = Path(f"/proc/{parent}/task")
         found = {int(pid) for task in tasks.iterdir() for pid in _words(task / "children")}
-        return {pid for pid in found if "roskva.server.process" in _command_line(pid)}
+        return {pid for pid in found if "roskva.server.processes" in _command_line(pid)}
 
     async def _started(self) -> RunningNode:
         async with asyncio.timeout(PATIENCE_S):

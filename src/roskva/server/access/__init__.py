@@ -1,1 +1,1 @@
-"""Who may do what. `base.py` says what is asked, `authority.py` answers it for a node with keys."""
+"""Who may do what: `authority.py` says what is asked, `keyed.py` answers where there are keys."""

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import httpx
@@ -89,17 +90,8 @@ class Hook:
 
     async def _post(self, body: bytes) -> _Answer:
         headers = {"content-type": "application/json"}
-        async with self._http.stream(
-            "POST", self.settings.url, content=body, headers=headers
-        ) as response:
-            if response.status_code != 200:
-                raise httpx.HTTPError(f"status {response.status_code}")
-            said = b""
-            async for part in response.aiter_bytes():
-                said += part
-                if len(said) > _MAX_BYTES:
-                    raise httpx.HTTPError("its answer is too long")
-        return msgspec.json.decode(said, type=_Answer)
+        asked = self._http.stream("POST", self.settings.url, content=body, headers=headers)
+        return msgspec.json.decode(await body_of(asked, _MAX_BYTES), type=_Answer)
 
     def _remember(self, principal: Principal, keys: Collection[Key]) -> None:
         if not self.settings.cache_s:
@@ -126,3 +118,16 @@ class Hook:
             self._closed_until = time.monotonic() + _BREAK_S
         why = str(error) or type(error).__name__
         _log.warning("the hook of %s failed: %s", self.settings.app, why)
+
+
+async def body_of(asked: AbstractAsyncContextManager[httpx.Response], max_bytes: int) -> bytes:
+    """Of an answer that is a 200 and not too long; any other is an `HTTPError`."""
+    body = b""
+    async with asked as answer:
+        if answer.status_code != 200:
+            raise httpx.HTTPError(f"status {answer.status_code}")
+        async for part in answer.aiter_bytes():
+            body += part
+            if len(body) > max_bytes:
+                raise httpx.HTTPError(f"its answer has more than {max_bytes} bytes")
+    return body

@@ -2,17 +2,40 @@
 
 The key is found by the token's `kid`, and the key decides the algorithm: a token that names another
 (`none`, or a shared secret where a public key is meant) is refused before anything is computed.
+
+The public keys come from a file, or from a URL that is asked again. Each is good for one algorithm,
+which its kind decides. Keys of other kinds are passed over: a set may serve others as well.
 """
 
+import asyncio
+import logging
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import jwt
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from roskva.config.access import KeySet
+from roskva.errors import BadConfig, Unavailable
 from roskva.model import Principal
-from roskva.server.access.jwks import Jwks, VerifyKey
+from roskva.server.access.hook import body_of
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS
+
+_log = logging.getLogger(__name__)
+
+_MIN_RSA_BITS: Final = 2048
+_MAX_BYTES: Final = 1 << 18
+_TIMEOUT_S: Final = 5.0
+_FRESH_S: Final = 300.0
+"""Then it is asked again."""
+_RETRY_S: Final = 10.0
+"""After a failure; and the least time between two questions because of an unknown key."""
+_STALE_S: Final = 86_400.0
+"""For so long the last answer holds while there is no other."""
 
 _LEEWAY_S: Final = 5
 """Clocks differ."""
@@ -25,17 +48,133 @@ _BROKEN: Final = (
 """What a decoder may raise about what anybody may send."""
 
 
+# Keys.
+
+
+class VerifyKey(msgspec.Struct, frozen=True):
+    algorithm: str
+    key: Any
+
+
+class _Jwk(msgspec.Struct):
+    kty: str
+    kid: str | None = None
+    crv: str | None = None
+    alg: str | None = None
+    use: str | None = None
+
+
+_ALGORITHMS: Final = {
+    ("OKP", "Ed25519"): "EdDSA",
+    ("EC", "P-256"): "ES256",
+    ("RSA", None): "RS256",
+}
+
+
+def parse_jwks(text: bytes) -> dict[str, VerifyKey]:
+    """By key id; BadConfig if it is none, or there is nothing in it that we could use."""
+    found: dict[str, VerifyKey] = {}
+    try:
+        for given in msgspec.json.decode(text, type=KeySet).keys:
+            jwk = msgspec.convert(given, _Jwk)
+            algorithm = _ALGORITHMS.get((jwk.kty, jwk.crv))
+            if jwk.kid is None or algorithm is None or jwk.alg not in (None, algorithm):
+                continue
+            if jwk.use not in (None, "sig"):
+                continue
+            key = jwt.PyJWK(given, algorithm).key
+            if isinstance(key, RSAPublicKey) and key.key_size < _MIN_RSA_BITS:
+                continue
+            found[jwk.kid] = VerifyKey(algorithm, key)
+    except (msgspec.MsgspecError, UnicodeDecodeError, jwt.PyJWTError, ValueError):
+        raise BadConfig("this is no set of keys (JWKS)") from None
+    if not found:
+        raise BadConfig(
+            "there is no key in it with a kid that is for EdDSA (Ed25519), ES256 (P-256) or RS256 "
+            f"({_MIN_RSA_BITS} bits or more)"
+        )
+    return found
+
+
+class Jwks:
+    """The keys at one place."""
+
+    def __init__(self, place: str, http: httpx.AsyncClient) -> None:
+        self.place = place
+        self.remote = "://" in place
+        self._http = http
+        self._keys: dict[str, VerifyKey] = {}
+        self._loaded_at = -_STALE_S
+        self._asked_at = -_RETRY_S
+        self._asking: asyncio.Task[None] | None = None
+        self._changed: list[Callable[[], None]] = []
+        if not self.remote:
+            self.read_again()
+
+    def on_change(self, tell: list[Callable[[], None]]) -> None:
+        """Instead of whoever was told before."""
+        self._changed = tell
+
+    def read_again(self) -> None:
+        """A file; BadConfig if it is not good, and then the keys are those from before."""
+        try:
+            self._take(parse_jwks(Path(self.place).read_bytes()))
+        except (OSError, BadConfig) as error:
+            raise BadConfig(f"{self.place}: {error}") from None
+
+    def find(self, kid: str) -> VerifyKey | None:
+        """`Unavailable` if the keys were never had, or too long ago."""
+        if self.remote and time.monotonic() - self._loaded_at >= _STALE_S:
+            raise Unavailable("the keys of this app cannot be fetched: try again later")
+        return self._keys.get(kid)
+
+    def may_ask(self) -> bool:
+        """Whether asking again now might bring a key that was not there."""
+        if not self.remote:
+            return False
+        return self._asking is not None or time.monotonic() - self._asked_at >= _RETRY_S
+
+    async def ask(self) -> None:
+        """Once for everybody who waits. A failure is logged, and changes nothing."""
+        if self._asking is None:
+            self._asked_at = time.monotonic()
+            self._asking = asyncio.get_running_loop().create_task(self._fetch())
+        await asyncio.shield(self._asking)
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        return (
+            self.remote and now - self._loaded_at >= _FRESH_S and now - self._asked_at >= _RETRY_S
+        )
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                body = await body_of(self._http.stream("GET", self.place), _MAX_BYTES)
+                self._take(parse_jwks(body))
+        except (httpx.HTTPError, TimeoutError, BadConfig) as error:
+            why = str(error) or type(error).__name__
+            _log.warning("the keys at %s could not be fetched: %s", self.place, why)
+        finally:
+            self._asking = None
+
+    def _take(self, keys: dict[str, VerifyKey]) -> None:
+        removed = self._keys.keys() - keys.keys()
+        self._keys, self._loaded_at = keys, time.monotonic()
+        if removed:
+            for tell in self._changed:
+                tell()
+
+
+# Tokens.
+
+
 class BadJwt(Exception):
     """Why it is refused: for logs at DEBUG and for `roskva token explain`, never for who asks."""
 
 
 class UnknownKey(BadJwt):
     pass
-
-
-class _Verified(msgspec.Struct, frozen=True):
-    principal: Principal
-    expires_at: float
 
 
 def looks_like_jwt(credential: str) -> bool:
@@ -54,19 +193,14 @@ def audiences(token: str) -> list[str]:
 
 
 class JwtVerifier:
-    def __init__(
-        self,
-        app: str,
-        audience: str,
-        issuer: str | None,
-        jwks: Jwks,
-    ) -> None:
+    def __init__(self, app: str, audience: str, issuer: str | None, jwks: Jwks) -> None:
         self.app = app
         self.audience = audience
         self.jwks = jwks
         self._issuer = issuer
-        self._verified: dict[str, _Verified] = {}
-        """Signatures cost time, and a backend shows the same token with every request."""
+        self._verified: dict[str, tuple[Principal, float]] = {}
+        """And when they expire. Signatures cost time, and a backend shows the same token with every
+        request."""
 
     def forget(self) -> None:
         """Keys were taken away."""
@@ -74,15 +208,14 @@ class JwtVerifier:
 
     def verify(self, token: str) -> Principal:
         """`BadJwt` says why not; `UnknownKey` that other keys might do."""
-        known = self._verified.get(token)
-        if known is not None and time.time() < known.expires_at + _LEEWAY_S:
-            return known.principal
-        key = self._key_of(token)
-        claims = self._claims(token, key)
+        known, expires_at = self._verified.get(token, (None, 0.0))
+        if known is not None and time.time() < expires_at + _LEEWAY_S:
+            return known
+        claims = self._claims(token, self._key_of(token))
         principal = Principal(_subject(claims), self.app, _issued_at(claims))
         if len(self._verified) >= MAX_REMEMBERED:
             self._verified.clear()
-        self._verified[token] = _Verified(principal, float(claims["exp"]))
+        self._verified[token] = principal, float(claims["exp"])
         return principal
 
     def _key_of(self, token: str) -> VerifyKey:

@@ -1,1 +1,1 @@
-"""What can be seen of a node from inside, for the admin API: `gathering.py` puts it together."""
+"""What can be seen of a node from inside, for the admin API: `queries.py` puts it together."""

@@ -21,7 +21,8 @@ from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_of
 from roskva.server.admin import sessions
 from roskva.server.admin.samples import of_process
 from roskva.server.admin.sessions import Census, Notes, as_text
-from roskva.server.observers import Counters
+from roskva.server.observers import TrafficCounters
+from roskva.server.pressure import measured_memory
 from roskva.server.registrar import RegistrarServer
 from roskva.server.shard import ShardServer
 from roskva.store import rows as layout
@@ -29,7 +30,6 @@ from roskva.store.rows import StoredClient
 from roskva.wire.admin import (
     ClientsSeen,
     Freshness,
-    NodeStatus,
     ObjectNow,
     ProcessNow,
     ProcessReport,
@@ -56,7 +56,7 @@ class ProcessAnswers:
         process: str,
         shard_count: int,
         shards: Mapping[int, ShardServer],
-        counters: Counters,
+        counters: TrafficCounters,
         notes: Notes,
     ) -> None:
         """`shards`: those that this process owns."""
@@ -93,7 +93,7 @@ class ProcessAnswers:
         front = self._front
         match question:
             case Ask(what="status"):
-                return NodeStatus(processes=[self._now()], shards=self._shards_now())
+                return ProcessReport(self._now(), self._shards_now())
             case Ask(what="metrics"):
                 return {"samples": self._samples()}
             case Ask(what="online"):
@@ -150,7 +150,7 @@ class ProcessAnswers:
             name=self._process,
             role="+".join(["state"] * bool(self._shards) + ["registrar"] * (front is not None)),
             pid=os.getpid(),
-            rss_bytes=resident_bytes(),
+            rss_bytes=measured_memory().used,
             cpu_seconds=round(time.process_time(), 3),
             sessions=front.sessions()["users"] if front is not None else {},
             shedding=front is not None and front.pressure.shedding,
@@ -286,8 +286,3 @@ class Rates:
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
         took = ended - began
         return {name: round((value - first.get(name, 0)) / took, 2) for name, value in last.items()}
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

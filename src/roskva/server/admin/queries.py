@@ -1,9 +1,9 @@
 """The node as a whole, for the admin API: what its processes know, put together.
 
 Whoever is asked by an operator asks the others, over the sockets by which they are linked. What
-concerns one object or one client is asked only of those who can know: the process that owns its
-shard, and those that have clients (`lookups.py`). One that does not answer is named, and the rest
-is still told.
+concerns one object or one client, online or away, is asked only of those who can know: the process
+that owns its shard, and those that have clients. One that does not answer is named, and the rest is
+still told.
 """
 
 import asyncio
@@ -13,25 +13,33 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from roskva import __version__
+from roskva.channels.mqtt.terms import row_id
 from roskva.config import Config, open_to_this_machine
+from roskva.core.freshness import due
 from roskva.feed.trace import STAGES
+from roskva.links.framing import ask
 from roskva.links.processes import Process
 from roskva.metrics import Sample
-from roskva.model import Key
+from roskva.model import NOBODY, Key, parse_key, shard_of
+from roskva.net.address import Ports
 from roskva.server.admin import pipeline
-from roskva.server.admin.answers import ProcessAnswers
-from roskva.server.admin.lookups import NodeProcesses, look_at_client, look_at_object
-from roskva.server.admin.pipeline import pipeline_now, probe_now
-from roskva.server.admin.samples import of_pipeline, of_probe
-from roskva.server.admin.sentences import explain_node, find_troubles
-from roskva.server.listening import Ports
+from roskva.server.admin.answers import ProcessAnswers, RowSeen, client_id
+from roskva.server.admin.samples import exposition, of_pipeline, of_probe
+from roskva.server.admin.sentences import (
+    explain_client,
+    explain_node,
+    explain_object,
+    find_troubles,
+)
+from roskva.server.admin.sessions import BLIND, STATES, Listed, slowest_of
 from roskva.wire.admin import (
     ClientNow,
+    ClientsSeen,
     Freshness,
     NodeStatus,
     Now,
@@ -45,11 +53,17 @@ from roskva.wire.admin import (
     ShardNow,
     StageTime,
 )
-from roskva.wire.links import Ask
+from roskva.wire.links import MAX_LINK_PARTS, Ask, CurrentVersion, Registered, Versions
+
+_TIMEOUT_S: Final = 2.0
+_NOTES: Final = 20
+T = TypeVar("T")
+Told = dict[str, T | None]
+"""By the names of processes; None: it does not answer."""
 
 
 class AdminQueries:
-    """What the admin API asks (`channels/admin_api.py`)."""
+    """What the admin API asks (`channels/admin.py`)."""
 
     def __init__(
         self,
@@ -60,38 +74,62 @@ class AdminQueries:
         answers: ProcessAnswers,
         ports: Ports,
     ) -> None:
-        """`own`: the name of this process. `config`: as it is now."""
-        self._processes = NodeProcesses(own, processes, answers)
+        """`own`: the name of this process, with its `answers`. `config`: as it is now."""
+        self._own = own
+        self._processes = processes
+        self._owners = {shard: process for process in processes for shard in process.shards}
+        self._fronts = [process for process in processes if not process.shards] or processes
+        """Those with clients."""
+        self._answers = answers
         self._config = config
         self._data = data
         self._run_dir = Path(processes[0].socket).parent
         self._ports = ports
         self._started_at = time.time()
 
+    # The other processes.
+
+    def _shard_of(self, identity: Key | bytes) -> int:
+        return shard_of(identity, len(self._owners))
+
+    def _owner(self, identity: Key | bytes) -> Process:
+        return self._owners[self._shard_of(identity)]
+
+    async def _ask(self, process: Process, question: Ask, kind: type[T]) -> T | None:
+        told: Any
+        if process.name == self._own:
+            told = await self._answers.answer(question)
+            return told if isinstance(told, kind) else None
+        told = await ask(process.socket, question, _TIMEOUT_S)
+        return None if "error" in told else msgspec.convert(told, kind)
+
+    async def _ask_all(
+        self, question: Ask, kind: type[T], processes: Sequence[Process] = ()
+    ) -> Told[T]:
+        """Those that are named, or all of them."""
+        asked = processes or self._processes
+        told = await asyncio.gather(*(self._ask(process, question, kind) for process in asked))
+        return dict(zip((process.name for process in asked), told, strict=True))
+
+    # The node.
+
     async def status(self) -> NodeStatus:
-        told = await self._ask_all("status", NodeStatus)
-        own = self._processes.own
-        found = [
-            NodeStatus(processes=[_silent(name)]) if one is None else one
-            for name, one in sorted(told.items(), key=lambda item: item[0] != own)
-        ]
+        told = await self._ask_all(Ask("status"), ProcessReport)
+        reports = [_report(n, told[n]) for n in sorted(told, key=lambda name: name != self._own)]
+        shards = [shard for report in reports for shard in report.shards]
         return NodeStatus(
             version=__version__,
             started_at=self._started_at,
-            processes=[process for one in found for process in one.processes],
-            shards=sorted(
-                (shard for one in found for shard in one.shards), key=lambda shard: shard.shard
-            ),
-            pipeline=self._pipeline(),
-            probe=self._probe(),
+            processes=[report.process for report in reports],
+            shards=sorted(shards, key=lambda shard: shard.shard),
+            pipeline=self._pipeline_now(),
+            probe=self._probe_now(),
         )
 
     async def metrics(self) -> bytes:
-        from roskva.server.admin.exposition import exposition
-
-        told = await self._ask_all("metrics", dict)
+        told = await self._ask_all(Ask("metrics"), dict)
         samples: dict[str | None, list[Sample]] = {
-            None: [*of_pipeline(self._pipeline()), *of_probe(self._probe())]
+            None: [*of_pipeline(self._pipeline_now()), *of_probe(self._probe_now())]
         }
         for name, answer in told.items():
             samples[name] = (
@@ -101,35 +139,26 @@ class AdminQueries:
             )
         return exposition(samples)
 
-    async def _ask_all(self, what: Any, kind: type[Any]) -> dict[str, Any]:
-        return await self._processes.ask_all(self._processes.all, Ask(what), kind)
+    def _pipeline_now(self) -> PipelineNow:
+        return pipeline.pipeline_now(self._config().pipeline, self._run_dir)
 
-    def _pipeline(self) -> PipelineNow:
-        return pipeline_now(self._config().pipeline, self._run_dir)
-
-    def _probe(self) -> ProbeNow:
-        return probe_now(self._config(), self._run_dir)
-
-    async def object(self, key: Key) -> ObjectNow:
-        return await look_at_object(self._processes, self._config(), self._data, key)
-
-    async def client(self, wanted: str) -> ClientNow:
-        return await look_at_client(self._processes, wanted)
+    def _probe_now(self) -> ProbeNow:
+        return pipeline.probe_now(self._config(), self._run_dir)
 
     async def pipeline(self) -> PipelineDetail:
-        return await asyncio.to_thread(pipeline.detail, self._data, self._pipeline())
+        return await asyncio.to_thread(pipeline.detail, self._data, self._pipeline_now())
 
     async def plot(self, job: str, name: str) -> bytes | None:
         return await asyncio.to_thread(pipeline.plot, self._data, job, name)
 
     async def now(self) -> Now:
-        told: dict[str, ProcessReport | None] = await self._ask_all("now", ProcessReport)
-        reports = [report for report in told.values() if report is not None]
-        processes = [_silent(n) if one is None else one.process for n, one in told.items()]
+        told = await self._ask_all(Ask("now"), ProcessReport)
+        reports = [_report(name, report) for name, report in told.items()]
+        processes = [report.process for report in reports]
         known = {shard.shard: shard for report in reports for shard in report.shards}
         shards = [
             known.get(number) or ShardNow(number, owner.name, False)
-            for number, owner in sorted(self._processes.owners.items())
+            for number, owner in sorted(self._owners.items())
         ]
         sessions = Counter[str]()
         per_second: defaultdict[str, float] = defaultdict(float)
@@ -138,10 +167,10 @@ class AdminQueries:
             for name, rate in process.per_second.items():
                 per_second[name] += rate
         freshness = merged([report.freshness for report in reports])
-        pipeline, probe = self._pipeline(), self._probe()
-        for part in pipeline.parts:
+        running, probe = self._pipeline_now(), self._probe_now()
+        for part in running.parts:
             part.recent = []  # they are for the page of the pipeline
-        troubles = find_troubles(processes, shards, freshness, pipeline, probe.objectives)
+        troubles = find_troubles(processes, shards, freshness, running, probe.objectives)
         return Now(
             version=__version__,
             at=time.time(),
@@ -157,13 +186,127 @@ class AdminQueries:
             stages=stage_times(passed for report in reports for passed in report.passed),
             traced_one_in=self._config().node.trace_one_in,
             probe=probe,
-            pipeline=pipeline,
+            pipeline=running,
             mqtt_port=self._ports.mqtt,
         )
 
+    # One object.
 
-def _silent(process: str) -> ProcessNow:
-    return ProcessNow(name=process, error="no answer")
+    async def object(self, key: Key) -> ObjectNow:
+        named, owner, config = parse_key(key), self._owner(key), self._config()
+        asked = list({process.name: process for process in (owner, *self._fronts)}.values())
+        told = await self._ask_all(Ask("object", name=key), ObjectNow, asked)
+        seen = [one for one in told.values() if one is not None]
+        found = msgspec.structs.replace(
+            told[owner.name] or ObjectNow(),
+            app=named.app,
+            name=named.name,
+            shard=self._shard_of(key),
+            process=owner.name,
+            slowest=slowest_of(session for one in seen for session in one.slowest),
+            audit=await asyncio.to_thread(pipeline.audited, self._data, key),
+            silent=[name for name in _silent(told) if name != owner.name],
+            development=open_to_this_machine(config),
+            assigned=config.app(named.app).versions == "assigned",
+            **{
+                count: sum(getattr(one, count) for one in seen)
+                for count in ("sessions", "fresh", "pending", "slow")
+            },
+        )
+        return msgspec.structs.replace(found, sentence=explain_object(found, time.time()))
+
+    # One client.
+
+    async def client(self, wanted: str) -> ClientNow:
+        """By its id in hexadecimal digits; by its application id while it is online; or by its MQTT
+        client id, if that alone names it."""
+        told = await self._ask_all(Ask("client", name=wanted), ClientsSeen, self._fronts)
+        seen = [one for one in told.values() if one is not None]
+        online = [client for one in seen for client in one.online]
+        newest = max(online, key=lambda client: int(client.session), default=None)
+        noted = next((one.noted for one in seen if one.noted), "")
+        named = client_id(wanted) or (bytes.fromhex(noted) if noted else None)
+        if newest is not None:
+            named = bytes.fromhex(newest.client)
+        client, kept = await self._row(named, row_id(NOBODY, wanted), newest is not None)
+        found = newest or ClientNow(
+            client=client.hex(), presence="hidden" if kept is None else "nobody"
+        )
+        row = None if kept is None else kept.row
+        if row is not None and row.created_at is not None:
+            seen_at = row.seen_at or row.created_at
+            times = {"created_at": row.created_at / 1e6, "seen_at": seen_at / 1e6}
+            found = msgspec.structs.replace(found, **times)
+            if found.presence != "online":
+                found = msgspec.structs.replace(
+                    found,
+                    presence="offline",
+                    application=row.application or "",
+                    session=str(row.session),
+                )
+        if found.presence != "online" or found.opening:
+            listed = await self._compare(row.registered if row else [])
+            found = msgspec.structs.replace(
+                found, counts=dict(listed.counts), registrations=listed.listed()
+            )
+        notes = sorted((note for one in seen for note in one.notes), key=lambda note: -note.at)
+        found = msgspec.structs.replace(found, notes=notes, silent=_silent(told))
+        blind = {self._owner(one.object).name for one in found.registrations if one.state == BLIND}
+        sentence = explain_client(
+            found,
+            time.time(),
+            owner=self._owner(client).name,
+            owner_answers=kept is not None,
+            blind_owners=sorted(blind),
+        )
+        return msgspec.structs.replace(found, sentence=sentence, notes=notes[:_NOTES])
+
+    async def _row(
+        self, named: bytes | None, by_mqtt: bytes, online: bool
+    ) -> tuple[bytes, RowSeen | None]:
+        """Of which client it is; None: the owner of its shard does not answer."""
+        kept: RowSeen | None = None
+        for client in (by_mqtt,) if named is None else (named, by_mqtt):
+            question = Ask("row", self._shard_of(client), client.hex())
+            kept = await self._ask(self._owner(client), question, RowSeen)
+            if kept is None or kept.row is not None or online:
+                return client, kept
+        return by_mqtt if named is None else named, kept
+
+    async def _compare(self, held: Sequence[Registered]) -> Listed:
+        """Registrations of a client that is away with what their objects stand at."""
+        stands = await self._stands([one.object for one in held])
+        listed = Listed()
+        for one in held:
+            at = stands.get(one.object)
+            if at is None:
+                listed.add(one.object, BLIND, one.acked, None)
+            else:
+                told = due((one.acked, one.epoch), (at.version, at.epoch))
+                listed.add(one.object, STATES[told], one.acked, at.version)
+        return listed
+
+    async def _stands(self, keys: Sequence[Key]) -> dict[Key, CurrentVersion]:
+        by_shard: defaultdict[int, list[Key]] = defaultdict(list)
+        for key in keys:
+            by_shard[self._shard_of(key)].append(key)
+        found: dict[Key, CurrentVersion] = {}
+        for shard, wanted in by_shard.items():
+            for i in range(0, len(wanted), MAX_LINK_PARTS):
+                question = Ask("stands", shard, objects=wanted[i : i + MAX_LINK_PARTS])
+                told = await self._ask(self._owners[shard], question, Versions)
+                if told is None:
+                    break
+                found.update((one.object, one) for one in told.known)
+        return found
+
+
+def _report(process: str, told: ProcessReport | None) -> ProcessReport:
+    return told or ProcessReport(ProcessNow(name=process, error="no answer"))
+
+
+def _silent(told: Told[Any]) -> list[str]:
+    return [name for name, one in told.items() if one is None]
 
 
 def merged(parts: Sequence[Freshness]) -> Freshness:

@@ -1,15 +1,23 @@
-"""What the processes of a node have counted, as samples: see `roskva.metrics`."""
+"""What the processes of a node have counted, as samples, and as the text that Prometheus wants.
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+See `roskva.metrics`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from roskva.feed.trace import Trace
-from roskva.metrics import TRAFFIC, Sample, Times, of_times
-from roskva.server.observers import Counters
+from roskva.metrics import LE, MEASURES, TRAFFIC, Measure, Sample, Times, of_times
+from roskva.server.observers import TrafficCounters
 from roskva.server.registrar import RegistrarServer, traffic_of
 from roskva.server.shard import ShardServer
 from roskva.wire.admin import PipelineNow, ProbeNow, ProcessNow, ShardNow
 
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+_NO_LABELS: Final[Mapping[str, str]] = {}
 _OF_MATCHER: Final = {
     "applied": "updates_applied",
     "old": "updates_old",
@@ -39,114 +47,178 @@ def of_process(
     process: ProcessNow,
     front: RegistrarServer | None,
     shards: Sequence[tuple[ShardServer, ShardNow]],
-    counters: Counters,
+    counters: TrafficCounters,
     mqtt: Mapping[str, int],
     lag: Times,
     trace: Trace | None,
 ) -> Iterator[Sample]:
     yield Sample("roskva_process_up", 1, {"role": process.role})
-    yield Sample("roskva_process_resident_bytes", process.rss_bytes)
-    yield Sample("roskva_process_cpu_seconds_total", process.cpu_seconds)
+    yield from _samples(
+        process_resident_bytes=process.rss_bytes, process_cpu_seconds_total=process.cpu_seconds
+    )
     yield of_times("roskva_loop_lag_seconds", [lag])
     for _, now in shards:
-        yield from _of_shard(now)
+        yield from _samples(
+            {"shard": str(now.shard)},
+            shard_lag_offsets=max(0, now.feed_end - now.applied),
+            shard_unflushed_offsets=max(0, now.applied - now.durable),
+            objects=now.objects,
+            links=now.links,
+        )
     if shards:
         yield from _of_shards([shard for shard, _ in shards], counters)
     if front is not None:
         yield from _of_front(front, counters)
-    for what, count in mqtt.items():
-        yield Sample("roskva_mqtt_troubles_total", count, {"what": what})
+    yield from _by("mqtt_troubles_total", "what", mqtt)
     if trace is not None:
         for stage, times in trace.since_published.items():
             yield of_times("roskva_stage_seconds", [times], stage=stage)
 
 
-def _of_shard(now: ShardNow) -> Iterator[Sample]:
-    number = {"shard": str(now.shard)}
-    yield Sample("roskva_shard_lag_offsets", max(0, now.feed_end - now.applied), number)
-    yield Sample("roskva_shard_unflushed_offsets", max(0, now.applied - now.durable), number)
-    yield Sample("roskva_objects", now.objects, number)
-    yield Sample("roskva_links", now.links, number)
+def _samples(labels: Mapping[str, str] = _NO_LABELS, /, **values: float) -> Iterator[Sample]:
+    for name, value in values.items():
+        yield Sample(f"roskva_{name}", value, dict(labels))
 
 
-def _of_shards(shards: Sequence[ShardServer], counters: Counters) -> Iterator[Sample]:
-    def matched(counter: str) -> int:
-        return sum(shard.matcher.counters[counter] for shard in shards)
+def _by(
+    name: str, label: str, values: Mapping[str, float], labels: Mapping[str, str] = _NO_LABELS
+) -> Iterator[Sample]:
+    """One measure, by what a label says."""
+    for value, count in values.items():
+        yield Sample(f"roskva_{name}", count, {**labels, label: value})
 
-    def rows(counter: str) -> int:
-        return sum(shard.rows.counters[counter] for shard in shards)
 
-    for traffic in TRAFFIC:
-        published = counters.published[traffic]
-        yield Sample("roskva_updates_published_total", published, {"traffic": traffic})
+def _of_shards(shards: Sequence[ShardServer], counters: TrafficCounters) -> Iterator[Sample]:
+    yield from _by("updates_published_total", "traffic", counters.published)
     for counter, name in _OF_MATCHER.items():
-        yield Sample(f"roskva_{name}_total", matched(counter))
-    yield of_times("roskva_feed_append_seconds", [shard.append_times for shard in shards])
+        count = sum(shard.matcher.counters[counter] for shard in shards)
+        yield Sample(f"roskva_{name}_total", count)
+    yield of_times("roskva_feed_append_seconds", [shard.feed.times for shard in shards])
     yield of_times("roskva_feed_fsync_seconds", [shard.fsync_times for shard in shards])
     for name in ("write", "sync", "read"):
         times = [getattr(shard.store, f"{name}_times") for shard in shards]
         yield of_times(f"roskva_store_{name}_seconds", times)
-    waiting = sum(shard.store.waiting for shard in shards)
-    yield Sample("roskva_store_waiting_operations", waiting)
-    yield Sample("roskva_sessions_opened_total", rows("opened"))
-    yield Sample("roskva_row_writes_total", rows("writes"))
-    for why in ("fenced", "unknown"):
-        yield Sample("roskva_row_writes_refused_total", rows(why), {"why": why})
+    rows = sum((Counter(shard.rows.counters) for shard in shards), Counter[str]())
+    yield from _samples(
+        store_waiting_operations=sum(shard.store.waiting for shard in shards),
+        sessions_opened_total=rows["opened"],
+        row_writes_total=rows["writes"],
+    )
+    refused = {why: rows[why] for why in ("fenced", "unknown")}
+    yield from _by("row_writes_refused_total", "why", refused)
 
 
-def _of_front(front: RegistrarServer, counters: Counters) -> Iterator[Sample]:
+def _of_front(front: RegistrarServer, counters: TrafficCounters) -> Iterator[Sample]:
     core = front.core
     for counter, name in _OF_REGISTRAR.items():
         yield Sample(f"roskva_{name}_total", core.counters[counter])
-    for why in ("stale", "forged"):
-        yield Sample("roskva_acks_refused_total", core.counters[f"{why}_acks"], {"why": why})
-    for (traffic, kind), count in counters.notifications.counts.items():
+    refused = {why: core.counters[f"{why}_acks"] for why in ("stale", "forged")}
+    yield from _by("acks_refused_total", "why", refused)
+    for (traffic, kind), count in counters.notifications.items():
         label = {"traffic": traffic, "kind": kind}
         yield Sample("roskva_notifications_total", count, label)
     for traffic, by_channel in front.sessions().items():
-        for channel, count in by_channel.items():
-            yield Sample("roskva_sessions", count, {"channel": channel, "traffic": traffic})
-    registered = {"users": 0, "probe": 0}
+        yield from _by("sessions", "channel", by_channel, {"traffic": traffic})
+    registered = dict.fromkeys(TRAFFIC, 0)
     for session in core.conns.values():
         registered[traffic_of(session)] += len(session.registered)
-    for traffic, count in registered.items():
-        yield Sample("roskva_registrations", count, {"traffic": traffic})
-    yield Sample("roskva_slow_sessions", len(core.slow))
+    yield from _by("registrations", "traffic", registered)
+    yield from _samples(slow_sessions=len(core.slow))
 
 
 def of_pipeline(report: PipelineNow) -> Iterator[Sample]:
     """What it last said of itself."""
     if report.state == "off":
         return
-    yield Sample("roskva_pipeline_running", report.state == "running")
-    yield Sample("roskva_pipeline_resident_bytes", report.rss_bytes)
-    yield Sample("roskva_pipeline_cpu_seconds_total", report.cpu_seconds)
+    yield from _samples(
+        pipeline_running=report.state == "running",
+        pipeline_resident_bytes=report.rss_bytes,
+        pipeline_cpu_seconds_total=report.cpu_seconds,
+    )
     for part in report.parts:
         label = {"part": part.name}
-        yield Sample("roskva_pipeline_batches_total", part.batches, label)
-        for stage, ms in part.recent[-1].stages_ms.items() if part.recent else ():
-            yield Sample("roskva_pipeline_batch_seconds", ms / 1000, {**label, "stage": stage})
-        for value, name in ((part.rows, "rows"), (part.dead_letters, "dead_letters")):
-            if value is not None:
-                yield Sample(f"roskva_pipeline_{name}_total", value, label)
+        yield from _samples(label, pipeline_batches_total=part.batches)
+        last = part.recent[-1].stages_ms if part.recent else {}
+        seconds = {stage: ms / 1000 for stage, ms in last.items()}
+        yield from _by("pipeline_batch_seconds", "stage", seconds, label)
+        if part.rows is not None:
+            yield from _samples(label, pipeline_rows_total=part.rows)
+        if part.dead_letters is not None:
+            yield from _samples(label, pipeline_dead_letters_total=part.dead_letters)
         if part.name == "bridge":
-            yield Sample("roskva_pipeline_lag_updates", part.lag_updates or 0)
-            yield Sample("roskva_pipeline_lag_seconds", part.lag_seconds or 0)
-            yield Sample("roskva_pipeline_gaps_closed_total", part.gaps_closed)
-            yield Sample("roskva_pipeline_ranges_delivered_total", part.delivered or 0)
+            yield from _samples(
+                pipeline_lag_updates=part.lag_updates or 0,
+                pipeline_lag_seconds=part.lag_seconds or 0,
+                pipeline_gaps_closed_total=part.gaps_closed,
+                pipeline_ranges_delivered_total=part.delivered or 0,
+            )
 
 
 def of_probe(report: ProbeNow) -> Iterator[Sample]:
     """What it found in its last round, and since it started."""
     if report.state == "running":
-        yield Sample("roskva_probe_rounds_total", report.rounds)
+        yield from _samples(probe_rounds_total=report.rounds)
     for one in report.objectives:
         label = {"sli": one.sli}
         yield Sample("roskva_probe_seconds", one.total_seconds, label, one.counts)
-        yield Sample("roskva_probe_missed_total", one.missed, label)
-        yield Sample("roskva_slo_target_seconds", one.target_ms / 1000, label)
+        yield from _samples(
+            label,
+            probe_missed_total=one.missed,
+            slo_target_seconds=one.target_ms / 1000,
+            slo_budget_left_ratio=one.budget_left,
+        )
         if one.kept is not None:
-            yield Sample("roskva_slo_kept", one.kept, label)
-        yield Sample("roskva_slo_budget_left_ratio", one.budget_left, label)
-        for window, burn in (("1h", one.burn_1h), ("24h", one.burn_24h)):
-            yield Sample("roskva_slo_burn_rate", burn, {**label, "window": window})
+            yield from _samples(label, slo_kept=one.kept)
+        yield from _by("slo_burn_rate", "window", {"1h": one.burn_1h, "24h": one.burn_24h}, label)
+
+
+# As text.
+
+
+def exposition(told: Mapping[str | None, Iterable[Sample]]) -> bytes:
+    """`told`: by every process. None: what belongs to no process."""
+    from prometheus_client import generate_latest  # nothing else of a process needs it
+
+    by_name: dict[str, list[tuple[str | None, Sample]]] = {}
+    for process, samples in told.items():
+        for sample in samples:
+            by_name.setdefault(sample.name, []).append((process, sample))
+    return generate_latest(_Collected(by_name))
+
+
+class _Collected:
+    def __init__(self, by_name: Mapping[str, list[tuple[str | None, Sample]]]) -> None:
+        self._by_name = by_name
+
+    def collect(self) -> Iterator["Metric"]:
+        for measure in MEASURES:
+            if measure.name in self._by_name:
+                yield _family(measure, self._by_name[measure.name])
+
+
+def _family(measure: Measure, samples: list[tuple[str | None, Sample]]) -> "Metric":
+    from prometheus_client import core
+
+    names = [*(("process",) if measure.by_process else ()), *measure.labels]
+    if measure.kind == "histogram":
+        histogram = core.HistogramMetricFamily(measure.name, measure.help, labels=names)
+        for process, sample in samples:
+            buckets, count = [], 0
+            for le, n in zip(LE, sample.counts, strict=True):
+                count += n
+                buckets.append((le, float(count)))
+            histogram.add_metric(_values(measure, process, sample), buckets, sample.value)
+        return histogram
+    kind: Any = core.CounterMetricFamily
+    if measure.kind == "gauge":
+        kind = core.GaugeMetricFamily
+    family = kind(measure.name, measure.help, labels=names)
+    for process, sample in samples:
+        family.add_metric(_values(measure, process, sample), sample.value)
+    found: Metric = family
+    return found
+
+
+def _values(measure: Measure, process: str | None, sample: Sample) -> list[str]:
+    own = [process or ""] if measure.by_process else []
+    return [*own, *(sample.labels.get(label, "") for label in measure.labels)]

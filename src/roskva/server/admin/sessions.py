@@ -35,6 +35,11 @@ PENDING: Final = "pending"
 UNKNOWN: Final = "unknown"
 SLOW: Final = "slow"
 BLIND: Final = "blind"
+STATES: Final[dict[Due, State]] = {
+    Due.NOTHING: FRESH,
+    Due.VERSION: PENDING,
+    Due.UNKNOWN: UNKNOWN,
+}
 LISTED: Final = 300
 """Registrations of one client that are listed; all are counted."""
 SLOWEST: Final = 10
@@ -55,12 +60,8 @@ def state_of(core: Registrar, session: Session, watched: Watched, acked: Acked) 
     known = watched.known
     if known is None or not core.interests.is_current(watched):
         return BLIND
-    told = Due.NOTHING if acked is known else due(acked, known)
-    if told is Due.NOTHING:
-        return FRESH
-    if session.lagging:
-        return SLOW
-    return PENDING if told is Due.VERSION else UNKNOWN
+    state = STATES[due(acked, known)] if acked is not known else FRESH
+    return SLOW if session.lagging and state != FRESH else state
 
 
 class Listed:

@@ -2,8 +2,8 @@
 
 from roskva.config import LimitsConfig
 from roskva.model import NOBODY, Principal
-from roskva.server import rates
-from roskva.server.rates import PublishRates
+from roskva.server import admission
+from roskva.server.admission import PublishRates
 
 KEY = Principal("key-1", "app", key=True)
 ALICE, BOB = Principal("alice", "app"), Principal("bob", "app")
@@ -60,7 +60,7 @@ def test_a_node_without_keys_has_no_rates() -> None:
 
 def test_whoever_was_idle_is_forgotten() -> None:
     found, clock = limited()
-    for number in range(rates.MAX_BUCKETS):
+    for number in range(admission.MAX_BUCKETS):
         found.take(Principal(f"p{number}", "app"), 1)
     clock.now += 60
     found.take(ALICE, 1)

@@ -1,7 +1,7 @@
-"""A node of several processes: who they are, and that they run.
+"""The processes of a node: how one runs, its loop, its signals, its end; and who several are.
 
-The parent holds the ports and starts the others: state processes, each with its range of the
-shards, and registrars, which share the ports. One that ends is started again, at once the first
+Of several, a parent holds the ports and starts the others: state processes, each with its range of
+the shards, and registrars, which share the ports. One that ends is started again, at once the first
 time and ever later if it keeps ending. The parent serves nobody itself.
 """
 
@@ -13,20 +13,25 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import uvloop
 
 from roskva.config import Config, Source
-from roskva.links.processes import NOT_AGAIN, Process, pack_assignment
-from roskva.server.listening import Ports
-from roskva.server.node import Role
-from roskva.server.process import Assignment
-from roskva.server.reload import load_again, on_hangup
+from roskva.errors import RoskvaError
+from roskva.links.processes import NOT_AGAIN, Process, pack_assignment, read_assignment
+from roskva.logs import log_to_stderr
+from roskva.net.address import Ports
+from roskva.server.access.keys import token_keys
+from roskva.server.directory import DataDirectory
+from roskva.server.listeners import listen_all
+from roskva.server.node import Node, Role
+from roskva.server.reload import Reloads, load_again, on_hangup
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE_S: Final = 10.0
@@ -35,6 +40,71 @@ _HEALTHY_S: Final = 30.0
 _STOP_S: Final = 10.0
 _LONGEST_RUN_PATH: Final = 80
 """Bytes; the path of a Unix socket has at most 107, and the names in the directory need a few."""
+
+
+# One process.
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a child is told: plain values, and nothing of its parent's state."""
+
+    role: Role
+    config: Config
+    source: Source
+    ports: Ports
+
+
+def run(
+    node: Node,
+    started: Callable[[], None] = lambda: None,
+    beside: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = (),
+) -> None:
+    """Until SIGTERM or SIGINT. What runs `beside` the node begins when it has started."""
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        _on_signals(stop, node.reloads.run)
+        async with asyncio.TaskGroup() as tasks:
+
+            def begun() -> None:
+                started()
+                for work in beside:
+                    tasks.create_task(_awaited(work(stop)))
+
+            await node.run(stop, begun)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+def _on_signals(stop: asyncio.Event, reload: Callable[[], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    on_hangup(reload, stop.set)
+
+
+def child() -> None:
+    """The main function of a child process."""
+    # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assignment: Assignment = read_assignment()
+    log_to_stderr(assignment.config.node.log)
+    try:
+        config, role = assignment.config, assignment.role
+        data = DataDirectory.open(Path(config.node.data))
+        sockets = listen_all(config, assignment.ports, shared=True) if role.front else None
+        keys = token_keys(data.path)
+        run(Node(role, config, data, keys, sockets, Reloads(assignment.source, config)))
+    except RoskvaError as error:
+        logging.error("%s: %s", assignment.role.name, error)
+        sys.exit(1)
+
+
+# Several.
 
 
 def processes(config: Config, shards: int, run_dir: Path) -> tuple[Process, ...]:
@@ -95,14 +165,11 @@ class Supervisor:
 
     async def run(self, started: Callable[[], None]) -> None:
         stop, stop_states = asyncio.Event(), asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        on_hangup(self._reload, stop.set)
+        _on_signals(stop, self._reload)
         async with asyncio.TaskGroup() as tasks:
             serving = []
             for role in self._roles:
-                child = Child(role.name, "roskva.server.process", partial(self._told, role))
+                child = Child(role.name, "roskva.server.processes", partial(self._told, role))
                 keeping = keep(child, stop if role.front else stop_states, self._running)
                 task = tasks.create_task(keeping)
                 if role.front:
@@ -183,3 +250,7 @@ async def _run_once(
         stopping.cancel()
         del running[child.name]
     return await ended
+
+
+if __name__ == "__main__":
+    child()
