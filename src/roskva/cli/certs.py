@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from roskva.cli.options import add
 from roskva.cli.outcome import sentences
 from roskva.errors import BadConfig, BadInput
 
@@ -148,12 +149,14 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples: roskva certs\n\n"
-        "roskva certs /etc/roskva/certs --san node.example.com --san 10.0.0.5\n\n"
-        "roskva certs --client sensor-17\n\n"
-        "Exit codes: 0 done, 2 bad usage, or a file is there already."
-    )(certs)
+    add(
+        app,
+        certs,
+        "roskva certs",
+        "roskva certs /etc/roskva/certs --san node.example.com --san 10.0.0.5",
+        "roskva certs --client sensor-17",
+        codes="Exit codes: 0 done, 2 bad usage, or a file is there already.",
+    )
 
 
 def certs(

@@ -30,6 +30,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from roskva.cli.config import INSECURE
+from roskva.cli.options import add
 from roskva.cli.outcome import FAILED, sentences
 from roskva.config import Config, NodeConfig, exposed, load
 from roskva.errors import RoskvaError
@@ -69,12 +70,14 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples: roskva doctor\n\n"
-        "roskva doctor --config roskva.toml --json | jq '.[] | select(.verdict != \"ok\")'\n\n"
-        "Exit codes: 0 nothing is bad (there may be warnings), 1 something is bad, 2 bad usage or "
-        "configuration."
-    )(doctor)
+    add(
+        app,
+        doctor,
+        "roskva doctor",
+        "roskva doctor --config roskva.toml --json | jq '.[] | select(.verdict != \"ok\")'",
+        codes="Exit codes: 0 nothing is bad (there may be warnings), 1 something is bad, 2 bad "
+        "usage or configuration.",
+    )
 
 
 def doctor(

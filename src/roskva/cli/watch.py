@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.text import Text
 
 from roskva.cli.node import NodeApi, NodeOptions
-from roskva.cli.options import grouped
-from roskva.cli.outcome import EXIT_CODES, NodeRefused, complain, sentences
+from roskva.cli.options import add
+from roskva.cli.outcome import NodeRefused, complain, sentences
 from roskva.client.client import Client
 from roskva.core.effects import (
     ClientEvent,
@@ -148,12 +148,13 @@ def _plausible(line: WatchLine) -> bool:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples: roskva watch contacts/alice contacts/bob\n\n"
-        "roskva watch home/temp --json | jq -r .version\n\n"
-        "roskva watch contacts/alice --count 1 --state alice.state && ./rebuild\n\n"
-        f"{EXIT_CODES}"
-    )(grouped(watch))
+    add(
+        app,
+        watch,
+        "roskva watch contacts/alice contacts/bob",
+        "roskva watch home/temp --json | jq -r .version",
+        "roskva watch contacts/alice --count 1 --state alice.state && ./rebuild",
+    )
 
 
 def watch(
