@@ -152,6 +152,7 @@ def _table(found: "list[Preview]") -> Table:
 
 def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: bool) -> None:
     from roskva.pipeline.ingest import Ingest
+    from roskva.pipeline.publish_sink import COUNTED
     from roskva.pipeline.work import Work, session
 
     work = Work(config=settings, bridge=False, ingests=(name,), settings=spark_settings(conf))
@@ -168,10 +169,7 @@ def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: b
         before = source.counters()
         source.start(checkpoint.spark, once=True).awaitTermination()
         after = source.counters()
-        counted = {
-            key: getattr(after, key) - getattr(before, key)
-            for key in ("rows", "published", "superseded", "dead")
-        }
+        counted = {key: getattr(after, key) - getattr(before, key) for key in COUNTED}
         text = ", ".join(f"{value:,} {key}" for key, value in counted.items())
         print(msgspec.json.encode(counted).decode() if json else text, flush=True)
     raise typer.Exit(FAILED if counted["dead"] else 0)

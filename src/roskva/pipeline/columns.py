@@ -4,10 +4,11 @@ Coalescing does the same on columns as `core.objects.coalesce` does one by one.
 """
 
 from functools import cache
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -22,7 +23,7 @@ from pyspark.sql.types import (
 
 from roskva.core.objects import coalesce
 from roskva.feed.arrow import SCHEMA, rows_of
-from roskva.feed.base import updates_of
+from roskva.feed.base import Batch, updates_of
 
 OFFSET = pa.field("offset", pa.int64(), nullable=False)
 PLACED = pa.schema([OFFSET, *SCHEMA])
@@ -48,6 +49,26 @@ def columns(text: str) -> StructType:
             for name, kind in fields
         ]
     )
+
+
+class NamedSource(DataSource):
+    """What `spark.read.format(NAME)` and its like stand for."""
+
+    NAME: ClassVar[str]
+    SCHEMA: ClassVar[StructType]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.NAME
+
+    def schema(self) -> StructType:
+        return self.SCHEMA
+
+
+def placed(batch: Batch) -> pa.RecordBatch:
+    """Its updates, each with its offset."""
+    offsets = numbered(batch.base, batch.rows.num_rows)
+    return pa.RecordBatch.from_arrays([offsets, *batch.rows.columns], schema=PLACED)
 
 
 def numbered(first: int, count: int) -> pa.Array:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType
@@ -119,17 +119,12 @@ class Ingest:
             .option("path", str(self.directory))
             .option("checkpointLocation", str(checkpoint))
         )
-        if self._url:
-            writer = writer.option("url", self._url)
-        if self._data is not None:
-            writer = writer.option("data", str(self._data))
-        if self._config.key is not None:
-            writer = writer.option("key", self._config.key)
-        interval = f"{self._config.interval_seconds} seconds"
-        writer = (
-            writer.trigger(availableNow=True) if once else writer.trigger(processingTime=interval)
-        )
-        return writer.start()
+        node = {"url": self._url, "data": str(self._data or ""), "key": self._config.key or ""}
+        for name, value in node.items():
+            writer = writer.option(name, value)
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self._config.interval_seconds} seconds").start()
 
     def counters(self) -> Counters:
         return read_counters(self.directory)
@@ -140,7 +135,7 @@ class Ingest:
 
         def look(rows: DataFrame, batch: int) -> None:
             if not found:
-                found.extend(_preview(*row) for row in rows.limit(_SHOWN).collect())
+                found.extend(map(_preview, rows.limit(_SHOWN).collect()))
 
         with tempfile.TemporaryDirectory(prefix="roskva-") as checkpoint:
             query = (
@@ -161,15 +156,8 @@ class Ingest:
             raise BadConfig(f"[ingest.{self.name}]: {_first_line(error)}") from None
 
 
-def _preview(
-    app: str | None,
-    name: str | None,
-    version: str | None,
-    source: str | None,
-    payload: bytearray | None,
-    wrong: str | None,
-    row: str | None,
-) -> Preview:
+def _preview(translated: Row) -> Preview:
+    app, name, version, source, payload, wrong, row = translated
     try:
         found = None if payload is None else bytes(payload)
         return Preview(row or "", update_from(app, name, version, source, found, wrong))

@@ -19,13 +19,15 @@ Columns that have nothing to say are null; so is a version that is not known.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -35,7 +37,7 @@ from roskva.errors import BadInput
 from roskva.feed.base import Batch, Marker
 from roskva.feed.reader import LogReader
 from roskva.model import NO_EPOCH, NO_VERSION, Update
-from roskva.pipeline.columns import columns
+from roskva.pipeline.columns import NamedSource, columns
 from roskva.store import rows
 from roskva.store.base import Row
 from roskva.store.rocksdb import RocksStore
@@ -188,19 +190,17 @@ class State(NamedTuple):
         return reader.load(str(self.path))
 
 
+@dataclass
 class _KeyRange(InputPartition):
     """A part of one shard's store, by its keys."""
 
-    def __init__(self, place: ShardFiles, start: bytes, end: bytes) -> None:
-        self.place = place
-        self.start = start
-        self.end = end
+    place: ShardFiles
+    start: bytes
+    end: bytes
 
 
-class StateSource(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
+class StateSource(NamedSource):
+    NAME = FORMAT
 
     def schema(self) -> StructType:
         return self._table().schema
@@ -239,8 +239,7 @@ class StateReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _KeyRange)
         schema = to_arrow_schema(self._table.schema, timezone="UTC")
-        store = RocksStore(partition.place.store, read_only=True)
-        try:
+        with closing(RocksStore(partition.place.store, read_only=True)) as store:
             values = (
                 value
                 for key, cells in store.scan(partition.start, partition.end)
@@ -252,8 +251,6 @@ class StateReader(DataSourceReader):
                     _array(column, field) for column, field in zip(columns, schema, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        finally:
-            store.close()
 
 
 def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
