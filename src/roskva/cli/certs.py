@@ -16,6 +16,7 @@ import typer
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from roskva.cli.options import add
@@ -66,7 +67,7 @@ class CertificateAuthority:
         return cls(x509.load_pem_x509_certificate(stored.certificate), key)
 
     def stored(self) -> Issued:
-        return Issued(_pem(self._certificate), _key_pem(self._key))
+        return Issued(_pem(self._certificate), key_pem(self._key))
 
     def server(self, names: Sequence[str], days: float) -> Issued:
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
@@ -94,7 +95,7 @@ class CertificateAuthority:
         )
         if alternatives is not None:
             unsigned = unsigned.add_extension(alternatives, critical=False)
-        return Issued(_pem(unsigned.sign(self._key, hashes.SHA256())), _key_pem(key))
+        return Issued(_pem(unsigned.sign(self._key, hashes.SHA256())), key_pem(key))
 
 
 def _valid(
@@ -137,7 +138,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: PrivateKeyTypes) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -249,11 +250,15 @@ def _files(directory: Path, name: str) -> tuple[Path, Path]:
 
 def _write(directory: Path, name: str, issued: Issued) -> list[Path]:
     certificate, key = _files(directory, name)
-    for path, content, mode in ((key, issued.key, 0o600), (certificate, issued.certificate, 0o644)):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
+    write_new(key, issued.key, 0o600)
+    write_new(certificate, issued.certificate, 0o644)
     return [certificate, key]
+
+
+def write_new(path: Path, content: bytes, mode: int) -> None:
+    """Nothing is replaced: FileExistsError if it is there already."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
 
 
 def _how_to_use(directory: Path, clients: list[str]) -> str:

@@ -16,7 +16,7 @@ from roskva.cli.options import add
 from roskva.cli.outcome import FAILED, complain, progress, sentences
 from roskva.errors import BadInput, Unavailable
 from roskva.model import MAX_VERSION, parse_key
-from roskva.publisher.requests import PublishFailure, PublishOutcome
+from roskva.publisher.requests import PublishFailure, PublishOutcome, is_version
 
 STDIN: Final = "-"
 _BATCH_UPDATES: Final = 1000
@@ -233,7 +233,7 @@ def parse_line(line: bytes) -> UpdateLine | None:
     before, _, last = text.rpartition(" ")
     numbered = bool(before) and last.isdecimal() and last.isascii()
     target = parse_key(before.rstrip() if numbered else text)
-    if numbered and (len(last) > len(str(MAX_VERSION)) or int(last) > MAX_VERSION):
+    if numbered and not is_version(last):
         raise BadInput(f"a version is 0 to 2^63-1; got {last[:40]}")
     return UpdateLine(target.app, target.name, int(last) if numbered else None)
 

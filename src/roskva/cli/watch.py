@@ -31,8 +31,9 @@ from roskva.core.effects import (
     Trouble,
 )
 from roskva.errors import BadInput
-from roskva.model import MAX_VERSION, Key, ObjectId, is_key, parse_key
+from roskva.model import Key, ObjectId, is_key, parse_key
 from roskva.net.tls import Tls
+from roskva.publisher.requests import is_version
 
 _SPARE_LINES: Final = 1000
 """The file is rewritten when it has so many lines more than objects, and again as many."""
@@ -132,16 +133,11 @@ def _read(path: Path) -> dict[Key, WatchLine]:
             found = msgspec.json.decode(line, type=WatchLine)
         except msgspec.DecodeError:
             found = None
-        if found is None or not _plausible(found):
+        version = "0" if found is None or found.version is None else found.version
+        if found is None or not (is_key(found.object) and is_version(version)):
             raise BadInput(f"{path}:{number}: this was not written by `roskva watch --state`")
         known[found.object] = found
     return known
-
-
-def _plausible(line: WatchLine) -> bool:
-    version = "0" if line.version is None else line.version
-    is_number = version.isascii() and version.isdecimal() and len(version) <= len(str(MAX_VERSION))
-    return is_key(line.object) and is_number and int(version) <= MAX_VERSION
 
 
 # The command.

@@ -35,12 +35,18 @@ from roskva.config import read_secret
 from roskva.core.backoff import Backoff, Dice
 from roskva.errors import BadInput, RoskvaError
 from roskva.links.processes import read_report, running, write_report
-from roskva.model import MAX_VERSION, ObjectId, parse_key
+from roskva.model import ObjectId, parse_key
 from roskva.net.address import http_url
 from roskva.net.tls import client_context, explained, pinned_context
 from roskva.pipeline.columns import NamedSource, columns
 from roskva.pipeline.feeds import Options
-from roskva.publisher.requests import PublishFailure, PublishOutcome, UpdateBody, publish_outcomes
+from roskva.publisher.requests import (
+    PublishFailure,
+    PublishOutcome,
+    UpdateBody,
+    is_version,
+    publish_outcomes,
+)
 
 NAME: Final = "roskva-publish"
 TRANSLATED: Final = columns(
@@ -277,14 +283,9 @@ def update_from(
     if app is None or name is None:
         raise BadInput(f"{'app' if app is None else 'name'} is null")
     parse_key(f"{app}/{name}")
-    if version is not None and not _is_version(version):
+    if version is not None and not is_version(version):
         raise BadInput(f"a version is a whole number from 0 to 2^63-1; got {version[:80]!r}")
     return UpdateBody(app, name, version, source, payload)
-
-
-def _is_version(text: str) -> bool:
-    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_VERSION))
-    return digits and int(text) <= MAX_VERSION
 
 
 def _later(one: Item, other: Item) -> Item:

@@ -10,8 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.padding import Padding
@@ -99,16 +98,11 @@ class Backend:
         self._task = asyncio.create_task(self._publish())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: Any) -> None:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        await self._publisher.__aexit__(kind, error, trace)
+        await self._publisher.__aexit__(*raised)
 
     async def _publish(self) -> None:
         while True:
