@@ -42,10 +42,9 @@ class Issued(NamedTuple):
     key: bytes
 
 
-class CertificateAuthority:
-    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-        self._certificate = certificate
-        self._key = key
+class CertificateAuthority(NamedTuple):
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def create(cls, name: str = "Roskva development CA") -> "CertificateAuthority":
@@ -67,7 +66,7 @@ class CertificateAuthority:
         return cls(x509.load_pem_x509_certificate(stored.certificate), key)
 
     def stored(self) -> Issued:
-        return Issued(_pem(self._certificate), key_pem(self._key))
+        return Issued(_pem(self.certificate), key_pem(self.key))
 
     def server(self, names: Sequence[str], days: float) -> Issued:
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
@@ -85,9 +84,9 @@ class CertificateAuthority:
     ) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         unsigned = (
-            _valid(subject, self._certificate.subject, key.public_key(), days)
+            _valid(subject, self.certificate.subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -95,7 +94,7 @@ class CertificateAuthority:
         )
         if alternatives is not None:
             unsigned = unsigned.add_extension(alternatives, critical=False)
-        return Issued(_pem(unsigned.sign(self._key, hashes.SHA256())), key_pem(key))
+        return Issued(_pem(unsigned.sign(self.key, hashes.SHA256())), key_pem(key))
 
 
 def _valid(

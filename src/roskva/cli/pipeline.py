@@ -123,7 +123,7 @@ def _preview(settings: Config, name: str, conf: list[str] | None, json: bool) ->
     # No checkpoint is touched, so it may run beside a real one.
     work = Work(config=settings, bridge=False, settings=spark_settings(conf))
     with sentences(), session(work) as (spark, _):
-        found = Ingest(spark, name, settings.ingest[name], work.directory).preview()
+        found = Ingest(spark, name, settings, work.directory).preview()
     if json:
         for preview in found:
             print(msgspec.json.encode(preview).decode())
@@ -158,14 +158,7 @@ def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: b
     work = Work(config=settings, bridge=False, ingests=(name,), settings=spark_settings(conf))
     with sentences(), session(work) as (spark, checkpoints):
         checkpoint = checkpoints[f"ingest-{name}"]
-        source = Ingest(
-            spark,
-            name,
-            settings.ingest[name],
-            checkpoint.directory,
-            url=url,
-            data=settings.node.data,
-        )
+        source = Ingest(spark, name, settings, checkpoint.directory, url)
         before = source.counters()
         source.start(checkpoint.spark, once=True).awaitTermination()
         after = source.counters()

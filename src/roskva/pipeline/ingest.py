@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType
 
-from roskva.config import IngestConfig
+from roskva.config import Config, IngestConfig
 from roskva.errors import BadConfig, RoskvaError
 from roskva.pipeline.publish_sink import NAME, Counters, PublishSink, read_counters, update_from
 from roskva.publisher.requests import UpdateBody
@@ -91,21 +91,11 @@ class Ingest:
     address, or found by its data directory."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        config: IngestConfig,
-        directory: Path,
-        *,
-        url: str = "",
-        data: Path | None = None,
+        self, spark: SparkSession, name: str, settings: Config, directory: Path, url: str = ""
     ) -> None:
-        self.name = name
-        self.directory = directory
-        self._config = config
-        self._url = url
-        self._data = data
-        self._spark = spark
+        self.name, self.directory = name, directory
+        self._config, self._data = settings.ingest[name], settings.node.data
+        self._url, self._spark = url, spark
         # A value that cannot be computed is null, instead of the end of the query.
         spark.conf.set("spark.sql.ansi.enabled", "false")
         spark.dataSource.register(PublishSink)
@@ -119,7 +109,7 @@ class Ingest:
             .option("path", str(self.directory))
             .option("checkpointLocation", str(checkpoint))
         )
-        node = {"url": self._url, "data": str(self._data or ""), "key": self._config.key or ""}
+        node = {"url": self._url, "data": str(self._data), "key": self._config.key or ""}
         for name, value in node.items():
             writer = writer.option(name, value)
         if once:
