@@ -154,18 +154,13 @@ class RealDisk:
         return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC), self._synced)
 
     def read(self, path: str, position: int, size: int) -> bytes:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.pread(fd, size, position)
-        finally:
-            os.close(fd)
+        with open(path, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, position)
 
     def map(self, path: str) -> Mapped:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with open(path, "rb", buffering=0) as file:
+            fd = file.fileno()
             return mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b""
-        finally:
-            os.close(fd)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

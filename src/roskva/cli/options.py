@@ -14,7 +14,7 @@ In place of the parameter Typer sees the fields of the class.
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import typer
@@ -31,15 +31,20 @@ def add(
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    given_to_it = inspect.signature(command).parameters.values()
-    groups = {one.name: _options_of(one.annotation) for one in given_to_it if _is_group(one)}
-    options = [option for one in given_to_it for option in groups.get(one.name, [one])]
+    given_to_it = _parameters(command)
+    kinds: dict[str, Any] = {
+        one.name: one.annotation for one in given_to_it if is_dataclass(one.annotation)
+    }
+    options = [
+        option
+        for one in given_to_it
+        for option in (_parameters(kinds[one.name]) if one.name in kinds else [one])
+    ]
 
     @functools.wraps(command)
     def expanded(**given: Any) -> None:
-        for name, fields in groups.items():
-            group = command.__annotations__[name]
-            given[name] = group(**{option.name: given.pop(option.name) for option in fields})
+        for name, kind in kinds.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         command(**given)
 
     expanded.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -47,9 +52,5 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return expanded
 
 
-def _is_group(parameter: inspect.Parameter) -> bool:
-    return is_dataclass(parameter.annotation)
-
-
-def _options_of(group: type) -> list[inspect.Parameter]:
-    return list(inspect.signature(group).parameters.values())
+def _parameters(callable: Callable[..., object]) -> list[inspect.Parameter]:
+    return list(inspect.signature(callable).parameters.values())

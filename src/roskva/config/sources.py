@@ -181,7 +181,7 @@ def _tables(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _wrong_section(section: str, table: object) -> str | None:
     first, _, app = section.partition(".")
     if first not in SECTIONS:
-        homes = [name for name, struct in SECTIONS.items() if section in _keys(struct)]
+        homes = [name for name, struct in SECTIONS.items() if section in struct.__struct_fields__]
         if homes and not isinstance(table, dict):
             return f"{section} belongs under [{homes[0]}]"
         return f"there is no section [{section}]; {_nearest(section, SECTIONS)}"
@@ -219,17 +219,13 @@ def _checked(
                 value, types[key], strict=not from_text, dec_hook=lambda of, text: of(text)
             )
         except (msgspec.ValidationError, TypeError):
-            not_this = "" if key in _SECRET else f", not {_shown(value)}"
+            not_this = "" if key in _SECRET else f", not {msgspec.json.encode(value).decode()}"
             problems.append(f"{origin}: {key} must be {setting.expected}{not_this}")
     return values
 
 
-def _shown(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def _unknown(key: str, section: str, known: Mapping[str, Setting]) -> str:
-    homes = [f"[{name}]" for name, struct in SECTIONS.items() if key in _keys(struct)]
+    homes = [f"[{name}]" for name, struct in SECTIONS.items() if key in struct.__struct_fields__]
     if homes:
         return f"{key} does not belong under [{section}]: move it to {' or '.join(homes)}"
     return f"[{section}] has no key {key}; {_nearest(key, known)}"
@@ -238,10 +234,6 @@ def _unknown(key: str, section: str, known: Mapping[str, Setting]) -> str:
 def _nearest(word: str, known: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]}?" if close else f"it may have: {', '.join(known)}"
-
-
-def _keys(struct: type[msgspec.Struct]) -> tuple[str, ...]:
-    return struct.__struct_fields__
 
 
 def _line_numbers(text: str) -> dict[str, int]:

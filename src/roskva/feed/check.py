@@ -71,8 +71,11 @@ def repair(disk: Disk, directory: str, now_us: int) -> list[str]:
         done = [_mend_copies(disk, segment) for segment in reader.segments()]
         found = [problem for checked in verify(disk, directory) for problem in checked.problems]
         if any(problem.torn_tail or problem.file in (META, SKIP) for problem in found):
-            recovered = _reopen(disk, directory, reader.lineage, now_us)
-            done += [_sentence(problem, recovered) for problem in found]
+            # A writer that opens a feed steps over its torn tail, restores its meta file and skips
+            # ahead if it was told to.
+            log = Log.open(disk, directory, lineage=reader.lineage, now_us=now_us)
+            log.close()
+            done += [_sentence(problem, log.recovered) for problem in found]
         return [sentence for sentence in done if sentence]
 
 
@@ -165,14 +168,6 @@ def _mend_copies(disk: Disk, segment: Segment) -> str:
         return ""
     overwrite(disk, segment.path, bytes(mended), 0)
     return f"{_name(segment)}: restored header and end word from their second copies"
-
-
-def _reopen(disk: Disk, directory: str, lineage: int, now_us: int) -> Recovered:
-    """A writer that opens a feed steps over its torn tail, restores its meta file and skips ahead
-    if it was told to."""
-    log = Log.open(disk, directory, lineage=lineage, now_us=now_us)
-    log.close()
-    return log.recovered
 
 
 def _sentence(problem: Problem, recovered: Recovered) -> str:

@@ -35,7 +35,7 @@ from roskva.feed.base import START, Marker
 from roskva.feed.frame import frame_at, is_sound
 from roskva.feed.reader import LogReader
 from roskva.feed.record import read_record, write_record
-from roskva.feed.segment import FRAMES_AT, RESERVED, End, Segment, end_in
+from roskva.feed.segment import RESERVED, End, Segment, end_of
 
 SKIP: Final = "skip"
 
@@ -61,8 +61,7 @@ def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) ->
     """`marked`: offsets that were there, even if they are not now: a reader has seen them and set
     its marker, or this is a copy that must skip what its original may have held."""
     content = memoryview(disk.map(newest.path))
-    end = end_in(bytes(content[:FRAMES_AT]))
-    end = end or End(newest.first - 1, FRAMES_AT)
+    end = end_of(content, newest)
     found = _sound_tail(content, end, lineage)
     if found.position > end.position:
         tail = bytes(content[end.position : found.position])

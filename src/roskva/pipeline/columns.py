@@ -104,17 +104,14 @@ def highest(rows: pa.Table) -> pa.Table:
         [("version", "max"), ("version", "count")]
     )
     best = pc.equal(groups["version_max"].take(objects), rows["version"])
-    candidates = pa.table({"object": objects.filter(best.combine_chunks()), "row": _where(best)})
+    where = pc.indices_nonzero(best).cast(pa.int64())
+    candidates = pa.table({"object": objects.filter(best.combine_chunks()), "row": where})
     winners = candidates.group_by("object", use_threads=False).aggregate([("row", "min")])
     found = rows.take(winners["row_min"])
     # With one left out, nobody can tell any more whether the author of the other knew it.
     alone = pc.equal(groups["version_count"].take(winners["object"]), 1)
     source = pc.if_else(alone, found["source"], pa.scalar(None, pa.string()))
     return found.set_column(found.schema.get_field_index("source"), SCHEMA.field("source"), source)
-
-
-def _where(mask: pa.ChunkedArray) -> pa.Array:
-    return pc.indices_nonzero(mask).cast(pa.int64())
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

@@ -84,7 +84,8 @@ class HistoryReader(DataSourceReader):
         rows = 0
         for read in _reads(LogReader(RealDisk(), self._feed), partition):
             if isinstance(read, Missing):
-                yield _missing(min(read.last, partition.last))
+                row = {"offset": min(read.last, partition.last)}
+                yield pa.RecordBatch.from_pylist([row], schema=_arrow)
                 continue
             waiting.append(placed(read.up_to(partition.last)))
             rows += read.rows.num_rows
@@ -109,10 +110,6 @@ def _reads(reader: LogReader, wanted: _OffsetRange) -> Iterator[Batch | Missing]
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:
     found: list[pa.RecordBatch] = table.cast(_arrow).to_batches()
     return found
-
-
-def _missing(last: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"offset": last}], schema=_arrow)
 
 
 # `roskva-trace`.

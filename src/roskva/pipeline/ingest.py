@@ -143,7 +143,8 @@ class Ingest:
         try:
             return translated(rows_to_ingest(self._spark, self._config), self._config)
         except (AnalysisException, ParseException) as error:
-            raise BadConfig(f"[ingest.{self.name}]: {_first_line(error)}") from None
+            first_line = str(error).strip().splitlines()[0]
+            raise BadConfig(f"[ingest.{self.name}]: {first_line}") from None
 
 
 def _preview(translated: Row) -> Preview:
@@ -153,7 +154,3 @@ def _preview(translated: Row) -> Preview:
         return Preview(row or "", update_from(app, name, version, source, found, wrong))
     except RoskvaError as error:
         return Preview(row or "", reason=str(error))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

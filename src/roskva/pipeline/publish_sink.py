@@ -122,16 +122,13 @@ class PublishWriter(DataSourceStreamArrowWriter):
         done = Written()
         with DeadLetters(file) as dead:
             for rows in iterator:
-                publish_rows(rows, self._node(), dead, done)
+                publish_rows(rows, _node(self._url, self._data, self._key), dead, done)
             done.dead = dead.count
         return done
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         parts = [message for message in messages if isinstance(message, Written)]
         write_counters(self._path, read_counters(self._path).plus(batchId, parts))
-
-    def _node(self) -> "NodeAt":
-        return _node(self._url, self._data, self._key)
 
 
 class DeadLetters:

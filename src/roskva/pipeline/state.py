@@ -67,15 +67,8 @@ class Table(NamedTuple):
 
 def _clients(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     client = rows.stored_client(cells)
-    yield (
-        place.shard,
-        rows.client_of(key),
-        client.application,
-        client.created_at,
-        client.seen_at,
-        client.session,
-        len(client.registered),
-    )
+    row = (client.application, client.created_at, client.seen_at, client.session)
+    yield (place.shard, rows.client_of(key), *row, len(client.registered))
 
 
 def _registrations(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
@@ -93,16 +86,8 @@ def _objects(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
         yield place.shard, name, None, row.mark, None, None, None, None
     else:
         epoch = None if row.epoch == NO_EPOCH else row.epoch
-        yield (
-            place.shard,
-            name,
-            row.version,
-            row.mark,
-            epoch,
-            row.source,
-            row.payload,
-            row.published_at,
-        )
+        value = (row.source, row.payload, row.published_at)
+        yield (place.shard, name, row.version, row.mark, epoch, *value)
 
 
 def _tail(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
