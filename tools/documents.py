@@ -3,11 +3,12 @@
 After a change of settings, errors, limits or metrics: `make documents`.
 """
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from roskva.cli.settings_file import description_of, in_toml
+from roskva.cli.config import in_toml
 from roskva.config import NAMED, SECTIONS, Setting, settings
 from roskva.metrics import GROUPS, Measure
 from tools.errors_page import errors_page
@@ -107,7 +108,7 @@ def configuration_page() -> str:
             parts.append(f"\n## `[apps.NAME]`\n\n{_APPS}")
             continue
         title = f"{section}.NAME" if section in NAMED else section
-        parts.append(f"\n## `[{title}]`\n\n{description_of(struct)}\n\n")
+        parts.append(f"\n## `[{title}]`\n\n{inspect.getdoc(struct)}\n\n")
         parts.append("| key | value | default | |\n|---|---|---|---|\n")
         parts += [
             f"| `{s.key}` | {s.expected} | {_default(s)} | {s.description} |\n"

@@ -16,7 +16,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Protocol
 
 from roskva.errors import StorageUnavailable
@@ -101,14 +101,18 @@ def write_whole(disk: Disk, path: str, content: bytes) -> None:
     temporary = path + ".tmp"
     with suppress(FileNotFoundError):
         disk.remove(temporary)
-    file = disk.create(temporary)
-    try:
+    with closing(disk.create(temporary)) as file:
         file.write_at(content, 0)
         file.sync()
-    finally:
-        file.close()
     disk.rename(temporary, path)
     disk.sync_directory(path.rpartition("/")[0])
+
+
+def overwrite(disk: Disk, path: str, content: bytes, position: int) -> None:
+    """Bytes of a file that is there, durably."""
+    with closing(disk.open(path)) as file:
+        file.write_at(content, position)
+        file.sync()
 
 
 class RealFile:
@@ -150,18 +154,13 @@ class RealDisk:
         return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC), self._synced)
 
     def read(self, path: str, position: int, size: int) -> bytes:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.pread(fd, size, position)
-        finally:
-            os.close(fd)
+        with open(path, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, position)
 
     def map(self, path: str) -> Mapped:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with open(path, "rb", buffering=0) as file:
+            fd = file.fileno()
             return mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b""
-        finally:
-            os.close(fd)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from roskva.cli.settings_file import template
+from roskva.cli.config import template
 from roskva.config import (
     NAMED,
     SECTIONS,
@@ -19,6 +19,7 @@ from roskva.config import (
     load,
     settings,
 )
+from roskva.config.sections import FILES_NOT_CLIENTS
 from roskva.errors import BadConfig
 from roskva.feed.log import LogConfig
 from roskva.server.directory import DEFAULT_SHARDS, MAX_SHARDS
@@ -189,6 +190,8 @@ def test_defaults_are_those_of_the_parts_they_configure() -> None:
     [shards] = [s for s in settings(NodeConfig) if s.key == "shards"]
     assert shards.expected.endswith(f"to {MAX_SHARDS:,}")
     assert f"{DEFAULT_SHARDS} if this is not set" in shards.description
+    [connections] = [s for s in settings(LimitsConfig) if s.key == "max_connections"]
+    assert f"less {FILES_NOT_CLIENTS}." in connections.description
 
 
 def test_defaults_pass_their_own_checks(file: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.scripted_node import ScriptedNode
 
-from roskva.config import IngestConfig, load
+from roskva.config import Config, IngestConfig, load
 from roskva.errors import BadConfig
 from roskva.pipeline.ingest import Ingest
 
@@ -30,7 +30,8 @@ class Ingesting:
         self._spark, self._node, self.directory = spark, node, directory
 
     def made(self, config: IngestConfig) -> Ingest:
-        return Ingest(self._spark, "test", config, self.directory / "state", url=self._node.url)
+        settings = Config(ingest={"test": config})
+        return Ingest(self._spark, "test", settings, self.directory / "state", self._node.url)
 
     def run(self, config: IngestConfig) -> dict[str, dict[str, Any]]:
         """By object; each as the node was told it."""

@@ -36,6 +36,11 @@ def entries(offsets: range, payload: bytes | None = None) -> list[Entry]:
     return [(offset, Update("app/a", offset, payload=payload)) for offset in offsets]
 
 
+def deliver(matchers: MatcherLinks, offered: Range, rows: list[Entry]) -> Marker | None:
+    [at] = matchers.deliver([(offered, rows)])
+    return at
+
+
 def test_positions_are_those_of_the_shards_that_answer(
     matcher: ScriptedMatcher, matchers: MatcherLinks
 ) -> None:
@@ -47,7 +52,7 @@ def test_a_range_is_offered_in_parts_that_follow_each_other(
     matcher: ScriptedMatcher, matchers: MatcherLinks
 ) -> None:
     rows = entries(range(10, 30_000, 7))
-    assert matchers.deliver(Range(0, LINEAGE, 1, 30_000), rows) == Marker(LINEAGE, 30_000)
+    assert deliver(matchers, Range(0, LINEAGE, 1, 30_000), rows) == Marker(LINEAGE, 30_000)
     firsts = [offer.first for offer in matcher.offers]
     assert firsts == [1, *(offer.last + 1 for offer in matcher.offers[:-1])]
     assert max(len(offer.updates) for offer in matcher.offers) <= 1000
@@ -56,7 +61,7 @@ def test_a_range_is_offered_in_parts_that_follow_each_other(
 
 def test_parts_are_small_in_bytes_too(matcher: ScriptedMatcher, matchers: MatcherLinks) -> None:
     rows = entries(range(1, 1001), b"x" * 16_000)
-    assert matchers.deliver(Range(0, LINEAGE, 1, 1000), rows) == Marker(LINEAGE, 1000)
+    assert deliver(matchers, Range(0, LINEAGE, 1, 1000), rows) == Marker(LINEAGE, 1000)
     assert len(matcher.offers) > 10
 
 
@@ -65,7 +70,7 @@ def test_a_gap_is_told_by_where_the_matcher_stands(
 ) -> None:
     matcher.position[0] = 3
     rows = entries(range(10, 20_000))
-    assert matchers.deliver(Range(0, LINEAGE, 10, 20_000), rows) == Marker(LINEAGE, 3)
+    assert deliver(matchers, Range(0, LINEAGE, 10, 20_000), rows) == Marker(LINEAGE, 3)
 
 
 def test_one_that_is_down_is_left_alone_and_found_again(
@@ -76,7 +81,7 @@ def test_one_that_is_down_is_left_alone_and_found_again(
     began = time.monotonic()
     for _ in range(50):
         assert matchers.positions([0]) == {}
-        assert matchers.deliver(Range(0, LINEAGE, 1, 1), entries(range(1, 2))) is None
+        assert deliver(matchers, Range(0, LINEAGE, 1, 1), entries(range(1, 2))) is None
         assert time.monotonic() - began < 30.0, "to wait for an answer once takes longer"
     matcher.start()
     await_that(lambda: bool(matchers.positions([0])), 60.0)
@@ -107,4 +112,4 @@ def test_one_that_hangs_costs_one_wait_and_then_next_to_nothing(
 def test_without_a_node_there_is_nobody(tmp_path: Path) -> None:
     matchers = MatcherLinks(str(tmp_path))
     assert matchers.positions([0]) == {}
-    assert matchers.deliver(Range(0, 1, 1, 1), entries(range(1, 2))) is None
+    assert deliver(matchers, Range(0, 1, 1, 1), entries(range(1, 2))) is None

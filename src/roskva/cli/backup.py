@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, TextColumn
 
-from roskva.cli.outcome import EXIT_CODES, progress, sentences
+from roskva.cli.options import add
+from roskva.cli.outcome import progress, sentences
 from roskva.feed.base import Locked
 from roskva.links.processes import running
 from roskva.server.backup import RestoredShard, back_up_running, back_up_stopped, read_manifest
@@ -21,12 +22,8 @@ BackupArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The backup.
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog=f"Example: roskva backup data/ /mnt/backups/monday\n\n{EXIT_CODES}",
-    )(backup)
-    app.command(
-        epilog=f"Example: roskva restore /mnt/backups/monday data/\n\n{EXIT_CODES}",
-    )(restore)
+    add(app, backup, "roskva backup data/ /mnt/backups/monday")
+    add(app, restore, "roskva restore /mnt/backups/monday data/")
 
 
 def backup(data: DataArgument, target: BackupArgument) -> None:

@@ -16,8 +16,10 @@ import typer
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from roskva.cli.options import add
 from roskva.cli.outcome import sentences
 from roskva.errors import BadConfig, BadInput
 
@@ -40,10 +42,9 @@ class Issued(NamedTuple):
     key: bytes
 
 
-class CertificateAuthority:
-    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-        self._certificate = certificate
-        self._key = key
+class CertificateAuthority(NamedTuple):
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def create(cls, name: str = "Roskva development CA") -> "CertificateAuthority":
@@ -65,7 +66,7 @@ class CertificateAuthority:
         return cls(x509.load_pem_x509_certificate(stored.certificate), key)
 
     def stored(self) -> Issued:
-        return Issued(_pem(self._certificate), _key_pem(self._key))
+        return Issued(_pem(self.certificate), key_pem(self.key))
 
     def server(self, names: Sequence[str], days: float) -> Issued:
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
@@ -83,9 +84,9 @@ class CertificateAuthority:
     ) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         unsigned = (
-            _valid(subject, self._certificate.subject, key.public_key(), days)
+            _valid(subject, self.certificate.subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -93,7 +94,7 @@ class CertificateAuthority:
         )
         if alternatives is not None:
             unsigned = unsigned.add_extension(alternatives, critical=False)
-        return Issued(_pem(unsigned.sign(self._key, hashes.SHA256())), _key_pem(key))
+        return Issued(_pem(unsigned.sign(self.key, hashes.SHA256())), key_pem(key))
 
 
 def _valid(
@@ -136,7 +137,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: PrivateKeyTypes) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -148,12 +149,14 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples: roskva certs\n\n"
-        "roskva certs /etc/roskva/certs --san node.example.com --san 10.0.0.5\n\n"
-        "roskva certs --client sensor-17\n\n"
-        "Exit codes: 0 done, 2 bad usage, or a file is there already."
-    )(certs)
+    add(
+        app,
+        certs,
+        "roskva certs",
+        "roskva certs /etc/roskva/certs --san node.example.com --san 10.0.0.5",
+        "roskva certs --client sensor-17",
+        codes="Exit codes: 0 done, 2 bad usage, or a file is there already.",
+    )
 
 
 def certs(
@@ -246,11 +249,15 @@ def _files(directory: Path, name: str) -> tuple[Path, Path]:
 
 def _write(directory: Path, name: str, issued: Issued) -> list[Path]:
     certificate, key = _files(directory, name)
-    for path, content, mode in ((key, issued.key, 0o600), (certificate, issued.certificate, 0o644)):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
+    write_new(key, issued.key, 0o600)
+    write_new(certificate, issued.certificate, 0o644)
     return [certificate, key]
+
+
+def write_new(path: Path, content: bytes, mode: int) -> None:
+    """Nothing is replaced: FileExistsError if it is there already."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
 
 
 def _how_to_use(directory: Path, clients: list[str]) -> str:

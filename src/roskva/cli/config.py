@@ -1,5 +1,7 @@
 """`roskva config`: write a file of settings, and check one."""
 
+import inspect
+import textwrap
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -9,8 +11,17 @@ from rich.console import Console
 from rich.table import Table
 
 from roskva.cli.outcome import sentences
-from roskva.cli.settings_file import template
-from roskva.config import NAMED, OFF, SECTIONS, Config, exposed, load, read_secret, settings
+from roskva.config import (
+    NAMED,
+    OFF,
+    SECTIONS,
+    Config,
+    Setting,
+    exposed,
+    load,
+    read_secret,
+    settings,
+)
 from roskva.errors import BadConfig
 from roskva.server.tls import server_context
 
@@ -24,6 +35,31 @@ app = typer.Typer(
 )
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of settings.")]
+
+_HEAD = """\
+# Settings of a Roskva node. Each line shows a default: take off the '#' to change it.
+# Check with: roskva config check FILE
+# Use with:   roskva serve --config FILE
+"""
+
+_APP_EXAMPLE = """
+# [apps.thermostats]
+# One app that differs from [defaults], as an example. It has the same keys.
+# versions = "assigned"
+"""
+
+_INGEST_EXAMPLE = """
+# [ingest.products]
+# A source of rows that become updates, as an example; see docs/pipeline.md. It reads, as they come,
+# the files of a directory, and publishes catalog/product/ID with the version in `revision`.
+# format = "json"
+# path = "/var/spool/products"
+# columns = "id BIGINT, revision BIGINT, deleted BOOLEAN"
+# app = "'catalog'"
+# name = "concat('product/', id)"
+# version = "revision"
+# filter = "not deleted"
+"""
 
 INSECURE: Final = "or say --insecure, if everybody who can reach it may do everything"
 
@@ -103,3 +139,32 @@ def check_start(config: Config, insecure: bool) -> None:
     problems = exposed(config)
     if problems and not insecure:
         raise BadConfig("\n".join([*problems, INSECURE]))
+
+
+# The file that `init` writes.
+
+
+def template() -> str:
+    """Every default, and what it means."""
+    parts = [_HEAD]
+    for section, struct in SECTIONS.items():
+        if section in NAMED:
+            parts.append(_APP_EXAMPLE if section == "apps" else _INGEST_EXAMPLE)
+            continue
+        parts.append(f"\n[{section}]\n{_comment(inspect.getdoc(struct) or '')}")
+        parts += [f"\n{_comment(s.description)}{_assignment(s)}\n" for s in settings(struct)]
+    return "".join(parts)
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}\n" for line in textwrap.wrap(text, 90))
+
+
+def _assignment(setting: Setting) -> str:
+    if setting.default is None:
+        return f"# {setting.key} =    # not set; {setting.expected}"
+    return f"# {setting.key} = {in_toml(setting.default)}"
+
+
+def in_toml(value: object) -> str:
+    return msgspec.json.encode(str(value) if isinstance(value, Path) else value).decode()

@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +30,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from roskva.cli.config import INSECURE
+from roskva.cli.options import add
 from roskva.cli.outcome import FAILED, sentences
 from roskva.config import Config, NodeConfig, exposed, load
 from roskva.errors import RoskvaError
@@ -69,12 +70,14 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples: roskva doctor\n\n"
-        "roskva doctor --config roskva.toml --json | jq '.[] | select(.verdict != \"ok\")'\n\n"
-        "Exit codes: 0 nothing is bad (there may be warnings), 1 something is bad, 2 bad usage or "
-        "configuration."
-    )(doctor)
+    add(
+        app,
+        doctor,
+        "roskva doctor",
+        "roskva doctor --config roskva.toml --json | jq '.[] | select(.verdict != \"ok\")'",
+        codes="Exit codes: 0 nothing is bad (there may be warnings), 1 something is bad, 2 bad "
+        "usage or configuration.",
+    )
 
 
 def doctor(
@@ -119,22 +122,18 @@ def show(findings: list[Finding]) -> None:
 def check_up(config: Config) -> Iterator[Finding]:
     """Everything, one after the other; some take a moment."""
     place = existing_parent(config.node.data)
-    checks: list[Callable[[], Finding]] = [
-        check_python,
-        check_uvloop,
-        check_spark,
-        lambda: check_open_files(config, resource.getrlimit(resource.RLIMIT_NOFILE)),
-        lambda: check_memory(available_memory()),
-        lambda: check_data(config.node),
-        lambda: check_file_system(place, file_system_of(place)),
-        lambda: check_free_disk(place),
-        lambda: check_fsync(place),
-        check_clock,
-        lambda: check_exposure(config),
-        lambda: check_certificate(config),
-    ]
-    for check in checks:
-        yield check()
+    yield check_python()
+    yield check_uvloop()
+    yield check_spark()
+    yield check_open_files(config, resource.getrlimit(resource.RLIMIT_NOFILE))
+    yield check_memory(available_memory())
+    yield check_data(config.node)
+    yield check_file_system(place, file_system_of(place))
+    yield check_free_disk(place)
+    yield check_fsync(place)
+    yield check_clock()
+    yield check_exposure(config)
+    yield check_certificate(config)
     yield from check_ports(config)
 
 

@@ -4,26 +4,15 @@ import time
 from typing import Annotated
 from urllib.parse import quote
 
-import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from roskva.cli.node import (
-    DEFAULT_URL,
-    AdminKeyOption,
-    CaOption,
-    CertKeyOption,
-    CertOption,
-    UrlOption,
-    admin_api,
-    tls_of,
-)
-from roskva.cli.outcome import EXIT_CODES, FAILED, OK, sentences
+from roskva.cli.node import AdminOptions
+from roskva.cli.options import add
+from roskva.cli.outcome import FAILED, OK, sentences, table_of
 from roskva.model import parse_key
 from roskva.wire.admin import ClientNow, ObjectNow
 
-JsonOption = Annotated[bool, typer.Option("--json", help="As the node says it, in JSON.")]
 _SHOWN = 20
 
 
@@ -31,14 +20,13 @@ def register(app: typer.Typer) -> None:
     explain = typer.Typer(
         help="Say why a client is behind, or who has heard of an object.", no_args_is_help=True
     )
-    explain.command(
-        epilog="Examples: roskva explain client 0d5f1c9e8f2b4a6d9c3e7f1a2b4c6d8e\n\n"
-        "roskva explain client phone-17 --json | jq -r .sentence\n\n"
-        f"{EXIT_CODES}"
-    )(client)
-    explain.command(
-        epilog=f"Example: roskva explain object contacts/alice\n\n{EXIT_CODES}",
-    )(object)
+    add(
+        explain,
+        client,
+        "roskva explain client 0d5f1c9e8f2b4a6d9c3e7f1a2b4c6d8e",
+        "roskva explain client phone-17 --json | jq -r .sentence",
+    )
+    add(explain, object, "roskva explain object contacts/alice")
     app.add_typer(explain, name="explain")
 
 
@@ -50,35 +38,19 @@ def client(
             help="The client's id; or its application id, while it is online; or its MQTT id.",
         ),
     ],
-    url: UrlOption = DEFAULT_URL,
-    ca: CaOption = None,
-    cert: CertOption = None,
-    cert_key: CertKeyOption = None,
-    key: AdminKeyOption = "",
-    json: JsonOption = False,
+    node: AdminOptions = AdminOptions(),
 ) -> None:
     """Say whether a client has been told everything, and if not, why.
 
     The exit code is 1 if no client has this id, or nobody who would know answers.
     """
-    with sentences(), admin_api(url, tls_of(ca, cert, cert_key), key) as node:
-        answer = node.get(f"/v1/admin/clients/{quote(id, safe='')}", msgspec.Raw)
-        found = node.decoded(answer, ClientNow)
-    if json:
-        print(bytes(answer).decode())
-    else:
-        _show_client(found, Console(markup=False, highlight=False))
+    found = node.show(f"/v1/admin/clients/{quote(id, safe='')}", ClientNow, _show_client)
     raise typer.Exit(OK if found.presence in ("online", "offline") else FAILED)
 
 
 def object(
     object: Annotated[str, typer.Argument(metavar="APP/NAME", help="The object.")],
-    url: UrlOption = DEFAULT_URL,
-    ca: CaOption = None,
-    cert: CertOption = None,
-    cert_key: CertKeyOption = None,
-    key: AdminKeyOption = "",
-    json: JsonOption = False,
+    node: AdminOptions = AdminOptions(),
 ) -> None:
     """Say what an object stands at, and who has not heard of it yet.
 
@@ -86,14 +58,8 @@ def object(
     """
     with sentences():
         wanted = parse_key(object)
-        with admin_api(url, tls_of(ca, cert, cert_key), key) as node:
-            path = f"/v1/admin/objects/{wanted.app}/{quote(wanted.name)}"
-            answer = node.get(path, msgspec.Raw)
-            found = node.decoded(answer, ObjectNow)
-    if json:
-        print(bytes(answer).decode())
-    else:
-        _show_object(found, Console(markup=False, highlight=False))
+    path = f"/v1/admin/objects/{wanted.app}/{quote(wanted.name)}"
+    found = node.show(path, ObjectNow, _show_object)
     raise typer.Exit(OK if found.answers else FAILED)
 
 
@@ -107,7 +73,7 @@ def _show_client(found: ClientNow, console: Console) -> None:
     facts += [f"{found.channel} at {found.process}"] if found.channel else []
     console.print(", ".join([*facts, f"session {found.session}"]), style="dim")
     if found.registrations:
-        table = _table("object", "state", "acked", "stands at")
+        table = table_of("object", "state", "acked", "stands at", left=4)
         for one in found.registrations[:_SHOWN]:
             row = (one.object, one.state, one.acked or "–", one.version or "–")
             table.add_row(*row, style="" if one.state == "fresh" else "yellow")
@@ -120,7 +86,7 @@ def _show_client(found: ClientNow, console: Console) -> None:
 
 def _show_notes(found: ClientNow, console: Console) -> None:
     if found.notes:
-        table = _table("told lately", "", "by")
+        table = table_of("told lately", "", "by", left=3)
         for note in found.notes[:_SHOWN]:
             at = time.strftime("%H:%M:%S", time.localtime(note.at))
             table.add_row(f"{at} {note.code}", note.object, note.process)
@@ -135,16 +101,10 @@ def _show_object(found: ObjectNow, console: Console) -> None:
     facts += [f"payload of {found.payload_bytes:,} bytes"] if found.payload_bytes else []
     console.print(", ".join(facts), style="dim")
     if found.slowest:
-        table = _table("client", "application", "channel", "state", "acked", "heard")
+        columns = ("client", "application", "channel", "state", "acked", "heard")
+        table = table_of(*columns, left=len(columns))
         for one in found.slowest:
             heard = f"{one.silent_seconds:,.0f} s ago"
             row = (one.client, one.application, one.channel, one.state, one.acked or "–", heard)
             table.add_row(*row)
         console.print("", table)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    return table

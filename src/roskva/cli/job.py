@@ -9,18 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from roskva.cli import job_report as report
-from roskva.cli.options import grouped
-from roskva.cli.outcome import EXIT_CODES, FAILED, OK, progress, sentences
+from roskva.cli.options import add
+from roskva.cli.outcome import FAILED, OK, progress, sentences
 from roskva.errors import BadInput
 from roskva.pipeline.machine import require_pipeline, spark_settings
 from roskva.server.admin.pipeline import keep, keep_objects
@@ -30,8 +31,12 @@ from roskva.server.directory import DataDirectory
 if TYPE_CHECKING:
     from roskva.pipeline.state import State
 
+Found = TypeVar("Found")
 Spark = Any
 """A session. Only the pipeline knows what that is."""
+
+Write = Callable[[Any], None] | None
+"""Of a DataFrame, if a file is wanted."""
 
 _SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv"}
 _POLL_S: Final = 0.1
@@ -52,7 +57,8 @@ StateArgument = Annotated[
 _DATA: Final = Path("roskva-data")
 
 
-class JobOptions(NamedTuple):
+@dataclass(frozen=True)
+class JobOptions:
     json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False
     out: Annotated[
         Path | None,
@@ -68,31 +74,36 @@ class JobOptions(NamedTuple):
         typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
     ] = None
 
+    def show(self, found: Found, as_tables: Callable[[Found], None]) -> None:
+        if self.json:
+            sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+        else:
+            as_tables(found)
+
 
 def register(app: typer.Typer) -> None:
     jobs = typer.Typer(help="Batch jobs over the state of a node, on Spark.", no_args_is_help=True)
-    jobs.command(
-        epilog="Examples: roskva job audit\n\n"
-        "roskva job audit --repair\n\n"
-        "roskva job audit /mnt/backups/monday --out behind.csv\n\n"
-        f"{EXIT_CODES}"
-    )(grouped(audit))
-    jobs.command(
-        epilog="Examples: roskva job gc --days 90 --dry-run\n\n"
-        "roskva job gc --days 90\n\n"
-        f"{EXIT_CODES}"
-    )(grouped(gc))
-    jobs.command(
-        epilog="Examples: roskva job latency\n\n"
-        "roskva job latency /var/lib/roskva --plots reports/\n\n"
-        f"{EXIT_CODES}"
-    )(grouped(latency))
-    jobs.command(epilog=f"Example: roskva job replay --shard 2\n\n{EXIT_CODES}")(grouped(replay))
-    jobs.command(
-        epilog="Examples: roskva job plan --registrars 4 --matchers 2\n\n"
-        "roskva job plan --clients 1000000 --each 5 --objects 100000 --rate 2000\n\n"
-        f"{EXIT_CODES}"
-    )(grouped(plan))
+    add(
+        jobs,
+        audit,
+        "roskva job audit",
+        "roskva job audit --repair",
+        "roskva job audit /mnt/backups/monday --out behind.csv",
+    )
+    add(jobs, gc, "roskva job gc --days 90 --dry-run", "roskva job gc --days 90")
+    add(
+        jobs,
+        latency,
+        "roskva job latency",
+        "roskva job latency /var/lib/roskva --plots reports/",
+    )
+    add(jobs, replay, "roskva job replay --shard 2")
+    add(
+        jobs,
+        plan,
+        "roskva job plan --registrars 4 --matchers 2",
+        "roskva job plan --clients 1000000 --each 5 --objects 100000 --rate 2000",
+    )
     app.add_typer(jobs, name="job")
 
 
@@ -116,8 +127,7 @@ def audit(
         if repair and is_backup(data):
             raise BadInput(f"{data} is a backup: only a node that runs can send anything")
         check_state(data)
-        write = writer(options.out)
-        with session("audit", options) as spark:
+        with session("audit", options) as (spark, write):
             from roskva.pipeline import node
             from roskva.pipeline.jobs.audit import Look
             from roskva.pipeline.jobs.audit import audit as run
@@ -129,10 +139,7 @@ def audit(
             found = run(spark, look, grace_s=grace, repair=repair, out=write, per_object=kept)
         if not is_backup(data):
             keep(data, "audit", began, found)
-    if options.json:
-        print_json(found)
-    else:
-        report.show_audit(found)
+    options.show(found, report.show_audit)
     raise typer.Exit(FAILED if found.states["stale"] else OK)
 
 
@@ -154,8 +161,7 @@ def gc(
     began = time.time()
     with sentences():
         check_state(data)
-        write = writer(options.out)
-        with session("gc", options) as spark, state_of(data) as state:
+        with session("gc", options) as (spark, write), state_of(data) as state:
             from roskva.pipeline import node
             from roskva.pipeline.jobs.gc import gc as run
 
@@ -168,7 +174,7 @@ def gc(
                 out=write,
             )
         keep(data, "gc", began, found)
-    print_json(found) if options.json else report.show_gc(found)
+    options.show(found, report.show_gc)
 
 
 def latency(
@@ -186,8 +192,7 @@ def latency(
     """
     began = time.time()
     with sentences():
-        write = writer(options.out)
-        with session("latency", options) as spark:
+        with session("latency", options) as (spark, write):
             from roskva.pipeline.history import traces
             from roskva.pipeline.jobs.latency import deliveries, stage_times
             from roskva.pipeline.jobs.latency import latency as run
@@ -199,7 +204,7 @@ def latency(
             found = run(noted)
             made = draw(found, plots)
         draw(found, keep(data, "latency", began, found))
-    print_json(found) if options.json else report.show_latency(found, made)
+    options.show(found, partial(report.show_latency, made))
 
 
 def replay(
@@ -214,13 +219,12 @@ def replay(
     """
     began = time.time()
     with sentences(), DataDirectory.open(data).own(shard) as owned:
-        write = writer(options.out)
-        with session("replay", options) as spark:
+        with session("replay", options) as (spark, write):
             from roskva.pipeline.jobs.replay import replay as run
 
             found = run(spark, owned.feed_path, owned.store_path, out=write)
         keep(data, "replay", began, found)
-    print_json(found) if options.json else report.show_replay(shard, found)
+    options.show(found, partial(report.show_replay, shard))
 
 
 def plan(
@@ -243,8 +247,7 @@ def plan(
     with sentences():
         if data is not None:
             check_state(data)
-        write = writer(options.out)
-        with session("plan", options) as spark:
+        with session("plan", options) as (spark, write):
             from roskva.pipeline.jobs.plan import Layout, as_rows, rates_of, synthetic
             from roskva.pipeline.jobs.plan import plan as run
 
@@ -260,14 +263,14 @@ def plan(
                 write(as_rows(spark, found))
         if data is not None:
             keep(data, "plan", began, found)
-    print_json(found) if options.json else report.show_plan(found)
+    options.show(found, report.show_plan)
 
 
 # What jobs have in common: a file for all rows, a Spark session with a bar, the state they look at.
 
 
-def writer(path: Path | None) -> Callable[[Any], None] | None:
-    """Of a DataFrame: one file, Parquet or CSV by its suffix; the directory must be there."""
+def writer(path: Path | None) -> Write:
+    """Of one file, Parquet or CSV by its suffix; the directory must be there."""
     if path is None:
         return None
     if path.suffix not in _SUFFIXES:
@@ -289,8 +292,9 @@ def _write_table(table: Any, path: Path) -> None:
 
 
 @contextmanager
-def session(name: str, options: JobOptions) -> Iterator[Spark]:
-    """A Spark session with a bar on the terminal that says how far it is."""
+def session(name: str, options: JobOptions) -> Iterator[tuple[Spark, Write]]:
+    """With a bar on the terminal that says how far it is."""
+    write = writer(options.out)
     settings = {**_SETTINGS, **spark_settings(options.conf)}
     require_pipeline()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -307,7 +311,7 @@ def session(name: str, options: JobOptions) -> Iterator[Spark]:
                 bar.update(task, description=name, completed=done, total=total or None)
 
             with _every(_POLL_S, show), spark_errors():
-                yield spark
+                yield spark, write
         finally:
             spark.stop()
 
@@ -350,10 +354,6 @@ def check_state(path: Path) -> None:
 
 def is_backup(path: Path) -> bool:
     return (path / MANIFEST).exists()
-
-
-def print_json(found: msgspec.Struct) -> None:
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
 
 
 def feed_of(spark: Spark, data: Path) -> Any:

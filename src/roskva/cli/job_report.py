@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
-from rich.table import Table
+
+from roskva.cli.outcome import table_of
 
 if TYPE_CHECKING:
     from roskva.pipeline.jobs.audit import Audit
@@ -20,7 +21,7 @@ console = Console(markup=False, highlight=False)
 
 
 def show_audit(found: "Audit") -> None:
-    table = _table("state", "registrations", "")
+    table = table_of("state", "registrations", "")
     for state, count in found.states.items():
         share = f"{count / max(1, found.registrations):.2%}"
         table.add_row(state, f"{count:,}", share)
@@ -28,7 +29,7 @@ def show_audit(found: "Audit") -> None:
     console.print(table)
     if found.worst:
         console.print(f"\nPending since {_moment(found.pending_since)}; most of it for:")
-        table = _table("object", "due", "of", "published")
+        table = table_of("object", "due", "of", "published")
         for worst in found.worst:
             row = (worst.object, f"{worst.due:,}", f"{worst.registrations:,}")
             table.add_row(*row, _moment(worst.since))
@@ -41,7 +42,7 @@ def show_audit(found: "Audit") -> None:
 
 
 def show_gc(found: "Collected") -> None:
-    table = _table("clients", "", "")
+    table = table_of("clients", "", "")
     table.add_row("all", f"{found.clients:,}", "")
     table.add_row("away for long", f"{found.away:,}", f"since {_moment(found.seen_at)}")
     table.add_row("rows of nobody", f"{found.orphaned:,}", "")
@@ -56,8 +57,8 @@ def show_gc(found: "Collected") -> None:
     console.print(f"\n{words}", style="bold")
 
 
-def show_latency(found: "Latency", made: Sequence[Path]) -> None:
-    table = _table("milliseconds", "mean", "p50", "p90", "p99", "p99.9", "share")
+def show_latency(made: Sequence[Path], found: "Latency") -> None:
+    table = table_of("milliseconds", "mean", "p50", "p90", "p99", "p99.9", "share")
     for stage in found.stages:
         times = (stage.mean, *stage.percentiles)
         table.add_row(stage.stage, *(f"{time:,.2f}" for time in times), f"{stage.share:.0%}")
@@ -92,7 +93,7 @@ def show_plan(found: "Plan") -> None:
         style="bold",
     )
     columns = ("sessions", "registrations", "objects", "sent/s", "cores", "memory")
-    table = _table("process", *columns)
+    table = table_of("process", *columns)
     for load in found.processes:
         table.add_row(
             load.process,
@@ -104,7 +105,7 @@ def show_plan(found: "Plan") -> None:
             f"{load.bytes / _MIB:,.0f} MiB",
         )
     console.print(table, "")
-    table = _table("clients", "registrars", "matchers", "memory")
+    table = table_of("clients", "registrars", "matchers", "memory")
     for factor, registrars, matchers, memory in found.growth:
         size = f"{memory / _MIB:,.0f} MiB"
         table.add_row(f"{factor * found.clients:,}", f"{registrars:,}", f"{matchers:,}", size)
@@ -113,10 +114,3 @@ def show_plan(found: "Plan") -> None:
 
 def _moment(time: datetime | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S") if time is not None else "–"
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
-    return table

@@ -1,14 +1,16 @@
 """A node's HTTP API, as commands use it: one call, one answer, failures as errors of ours."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import httpx
 import msgspec
 import typer
+from rich.console import Console
 
-from roskva.cli.outcome import NodeRefused
+from roskva.cli.outcome import NodeRefused, sentences
 from roskva.config import read_secret
 from roskva.errors import Unavailable
 from roskva.model import ObjectId
@@ -25,60 +27,76 @@ DEFAULT_URL: Final = "http://127.0.0.1:7600"
 _TIMEOUT_S: Final = 30.0
 """A publish is answered when a disk has synced; a disk in trouble takes long."""
 
+
+def key_option(variable: str, help: str) -> Any:
+    """`help` says whose key it is."""
+    help = f"{help}: itself, env:NAME or file:PATH."
+    return typer.Option("--key", envvar=variable, metavar="KEY", help=help, show_default=False)
+
+
+def _file_option(name: str, variable: str, help: str) -> Any:
+    return typer.Option(name, envvar=variable, metavar="FILE", help=help, show_default=False)
+
+
 UrlOption = Annotated[
     str, typer.Option("--url", envvar="ROSKVA_URL", metavar="URL", help="Where the node answers.")
 ]
 CaOption = Annotated[
     Path | None,
-    typer.Option(
-        "--ca",
-        envvar="ROSKVA_CA",
-        metavar="FILE",
-        help="The CA of the node's certificate, if the system does not know it.",
-        show_default=False,
+    _file_option(
+        "--ca", "ROSKVA_CA", "The CA of the node's certificate, if the system does not know it."
     ),
 ]
 CertOption = Annotated[
     Path | None,
-    typer.Option(
-        "--cert",
-        envvar="ROSKVA_CERT",
-        metavar="FILE",
-        help="A client certificate to show to the node.",
-        show_default=False,
-    ),
+    _file_option("--cert", "ROSKVA_CERT", "A client certificate to show to the node."),
 ]
 CertKeyOption = Annotated[
     Path | None,
-    typer.Option(
-        "--cert-key",
-        envvar="ROSKVA_CERT_KEY",
-        metavar="FILE",
-        help="The private key of that certificate.",
-        show_default=False,
-    ),
-]
-KeyOption = Annotated[
-    str,
-    typer.Option(
-        "--key",
-        envvar="ROSKVA_KEY",
-        metavar="KEY",
-        help="A publish key of the app, or a JWT: itself, env:NAME or file:PATH.",
-        show_default=False,
-    ),
-]
-AdminKeyOption = Annotated[
-    str,
-    typer.Option(
-        "--key",
-        envvar="ROSKVA_ADMIN_KEY",
-        metavar="KEY",
-        help="The node's admin key: itself, env:NAME or file:PATH.",
-        show_default=False,
-    ),
+    _file_option("--cert-key", "ROSKVA_CERT_KEY", "The private key of that certificate."),
 ]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """How a command reaches a node as a publisher or a client."""
+
+    url: UrlOption = DEFAULT_URL
+    ca: CaOption = None
+    cert: CertOption = None
+    cert_key: CertKeyOption = None
+    key: Annotated[str, key_option("ROSKVA_KEY", "A publish key of the app, or a JWT")] = ""
+
+    @property
+    def tls(self) -> Tls | None:
+        return tls_of(self.ca, self.cert, self.cert_key)
+
+    @property
+    def secret(self) -> str:
+        return secret_of(self.key)
+
+    def api(self) -> "NodeApi":
+        return NodeApi(self.url, self.tls, key=self.secret)
+
+
+@dataclass(frozen=True)
+class AdminOptions(NodeOptions):
+    """How a command reaches what only operators may see, and in which form it is shown."""
+
+    key: Annotated[str, key_option("ROSKVA_ADMIN_KEY", "The node's admin key")] = ""
+    json: Annotated[bool, typer.Option("--json", help="As the node says it, in JSON.")] = False
+
+    def show(self, path: str, of: type[T], as_tables: Callable[[T, Console], None]) -> T:
+        """Print what the node answers there."""
+        with sentences(), self.api() as node:
+            answer = node.get(path, msgspec.Raw)
+            found = node.decoded(answer, of)
+        if self.json:
+            print(bytes(answer).decode())
+        else:
+            as_tables(found, Console(markup=False, highlight=False))
+        return found
 
 
 def secret_of(key: str) -> str:
@@ -149,32 +167,6 @@ class NodeApi:
         if isinstance(outcome, PublishFailure):
             raise error_of(outcome)
         return response.content
-
-
-class NodeOptions(NamedTuple):
-    """How a command reaches a node as a publisher or a client."""
-
-    url: UrlOption = DEFAULT_URL
-    ca: CaOption = None
-    cert: CertOption = None
-    cert_key: CertKeyOption = None
-    key: KeyOption = ""
-
-    @property
-    def tls(self) -> Tls | None:
-        return tls_of(self.ca, self.cert, self.cert_key)
-
-    @property
-    def secret(self) -> str:
-        return secret_of(self.key)
-
-    def api(self) -> NodeApi:
-        return NodeApi(self.url, self.tls, key=self.secret)
-
-
-def admin_api(url: str, tls: Tls | None, key: str) -> NodeApi:
-    """For what only operators may see."""
-    return NodeApi(url, tls, key=secret_of(key))
 
 
 def error_of(failure: PublishFailure) -> Unavailable | NodeRefused:

@@ -1,34 +1,50 @@
-"""Options that several commands have, as one parameter.
+"""How a command is added: its examples, and options that it shares with others as one parameter.
 
-    class NodeOptions(NamedTuple):
+    @dataclass(frozen=True)
+    class NodeOptions:
         url: Annotated[str, typer.Option(...)] = DEFAULT_URL
 
     def watch(target: str, node: NodeOptions = NodeOptions()) -> None: ...
 
-    app.command()(grouped(watch))
+    add(app, watch, "roskva watch contacts/alice")
 
-In place of the parameter Typer sees the fields of the tuple.
+In place of the parameter Typer sees the fields of the class.
 """
 
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any
+
+import typer
+
+from roskva.cli.outcome import EXIT_CODES
+
+
+def add(
+    app: typer.Typer, command: Callable[..., None], *examples: str, codes: str = EXIT_CODES
+) -> None:
+    label = "Example" if len(examples) == 1 else "Examples"
+    below = "\n\n".join([f"{label}: {examples[0]}", *examples[1:], codes])
+    app.command(epilog=below)(grouped(command))
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    given_to_it = inspect.signature(command).parameters.values()
-    groups = {one.name: one.annotation for one in given_to_it if _is_group(one.annotation)}
+    given_to_it = _parameters(command)
+    kinds: dict[str, Any] = {
+        one.name: one.annotation for one in given_to_it if is_dataclass(one.annotation)
+    }
     options = [
         option
         for one in given_to_it
-        for option in (_options_of(one.annotation) if one.name in groups else [one])
+        for option in (_parameters(kinds[one.name]) if one.name in kinds else [one])
     ]
 
     @functools.wraps(command)
     def expanded(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{option: given.pop(option) for option in group._fields})
+        for name, kind in kinds.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         command(**given)
 
     expanded.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -36,9 +52,5 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return expanded
 
 
-def _is_group(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, tuple)
-
-
-def _options_of(group: type) -> list[inspect.Parameter]:
-    return list(inspect.signature(group).parameters.values())
+def _parameters(callable: Callable[..., object]) -> list[inspect.Parameter]:
+    return list(inspect.signature(callable).parameters.values())

@@ -10,6 +10,7 @@ from roskva.errors import BadInput, RoskvaError
 
 if TYPE_CHECKING:  # publishing in a loop should not wait for it
     from rich.progress import Progress, ProgressColumn
+    from rich.table import Table
 
 OK: Final = 0
 FAILED: Final = 1
@@ -55,6 +56,16 @@ def progress(*columns: "ProgressColumn") -> "Progress":
 
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def table_of(*columns: str, left: int = 1) -> "Table":
+    """So many of the columns are of words, the others of numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right")
+    return table
 
 
 def exit_code(error: RoskvaError | OSError) -> int:

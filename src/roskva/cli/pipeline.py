@@ -123,7 +123,7 @@ def _preview(settings: Config, name: str, conf: list[str] | None, json: bool) ->
     # No checkpoint is touched, so it may run beside a real one.
     work = Work(config=settings, bridge=False, settings=spark_settings(conf))
     with sentences(), session(work) as (spark, _):
-        found = Ingest(spark, name, settings.ingest[name], work.directory).preview()
+        found = Ingest(spark, name, settings, work.directory).preview()
     if json:
         for preview in found:
             print(msgspec.json.encode(preview).decode())
@@ -152,26 +152,17 @@ def _table(found: "list[Preview]") -> Table:
 
 def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: bool) -> None:
     from roskva.pipeline.ingest import Ingest
+    from roskva.pipeline.publish_sink import COUNTED
     from roskva.pipeline.work import Work, session
 
     work = Work(config=settings, bridge=False, ingests=(name,), settings=spark_settings(conf))
     with sentences(), session(work) as (spark, checkpoints):
         checkpoint = checkpoints[f"ingest-{name}"]
-        source = Ingest(
-            spark,
-            name,
-            settings.ingest[name],
-            checkpoint.directory,
-            url=url,
-            data=settings.node.data,
-        )
+        source = Ingest(spark, name, settings, checkpoint.directory, url)
         before = source.counters()
         source.start(checkpoint.spark, once=True).awaitTermination()
         after = source.counters()
-        counted = {
-            key: getattr(after, key) - getattr(before, key)
-            for key in ("rows", "published", "superseded", "dead")
-        }
+        counted = {key: getattr(after, key) - getattr(before, key) for key in COUNTED}
         text = ", ".join(f"{value:,} {key}" for key, value in counted.items())
         print(msgspec.json.encode(counted).decode() if json else text, flush=True)
     raise typer.Exit(FAILED if counted["dead"] else 0)

@@ -19,6 +19,7 @@ from roskva.cli.node import (
     CertKeyOption,
     CertOption,
     UrlOption,
+    key_option,
     secret_of,
     tls_of,
 )
@@ -69,16 +70,7 @@ def command(
     ca: CaOption = None,
     cert: CertOption = None,
     cert_key: CertKeyOption = None,
-    key: Annotated[
-        str,
-        typer.Option(
-            "--key",
-            envvar="ROSKVA_PROBE_KEY",
-            metavar="KEY",
-            help="What [probe] of the node has as key: itself, env:NAME or file:PATH.",
-            show_default=False,
-        ),
-    ] = "",
+    key: Annotated[str, key_option("ROSKVA_PROBE_KEY", "What [probe] of the node has as key")] = "",
     config: Annotated[
         Path | None, typer.Option(help="A file of settings; its [slo] has the targets.")
     ] = None,

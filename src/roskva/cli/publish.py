@@ -12,11 +12,11 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from roskva.cli.node import NodeApi, NodeOptions, error_of
-from roskva.cli.options import grouped
-from roskva.cli.outcome import EXIT_CODES, FAILED, complain, progress, sentences
+from roskva.cli.options import add
+from roskva.cli.outcome import FAILED, complain, progress, sentences
 from roskva.errors import BadInput, Unavailable
 from roskva.model import MAX_VERSION, parse_key
-from roskva.publisher.requests import PublishFailure, PublishOutcome
+from roskva.publisher.requests import PublishFailure, PublishOutcome, is_version
 
 STDIN: Final = "-"
 _BATCH_UPDATES: Final = 1000
@@ -46,13 +46,14 @@ class UpdateLine(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples: roskva publish contacts/alice 42\n\n"
-        "roskva publish home/temp --payload 21.5\n\n"
-        'psql -Atc "select \'contacts/\' || id, version from people" -F " " | roskva publish -\n\n'
-        f"{EXIT_CODES}"
-    )(grouped(publish))
-    app.command(epilog=f"Example: roskva reset contacts/alice\n\n{EXIT_CODES}")(grouped(reset))
+    add(
+        app,
+        publish,
+        "roskva publish contacts/alice 42",
+        "roskva publish home/temp --payload 21.5",
+        'psql -Atc "select \'contacts/\' || id, version from people" -F " " | roskva publish -',
+    )
+    add(app, reset, "roskva reset contacts/alice")
 
 
 def publish(
@@ -232,7 +233,7 @@ def parse_line(line: bytes) -> UpdateLine | None:
     before, _, last = text.rpartition(" ")
     numbered = bool(before) and last.isdecimal() and last.isascii()
     target = parse_key(before.rstrip() if numbered else text)
-    if numbered and (len(last) > len(str(MAX_VERSION)) or int(last) > MAX_VERSION):
+    if numbered and not is_version(last):
         raise BadInput(f"a version is 0 to 2^63-1; got {last[:40]}")
     return UpdateLine(target.app, target.name, int(last) if numbered else None)
 

@@ -2,25 +2,15 @@
 
 import time
 from collections import Counter
-from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from roskva.cli.node import (
-    DEFAULT_URL,
-    AdminKeyOption,
-    CaOption,
-    CertKeyOption,
-    CertOption,
-    UrlOption,
-    admin_api,
-    tls_of,
-)
-from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
+from roskva.cli.node import AdminOptions
+from roskva.cli.options import add
+from roskva.cli.outcome import FAILED, table_of
 from roskva.wire.admin import NodeStatus, PipelineNow, ProbeNow, ProcessNow, ShardNow
 
 CHANNELS = ("websocket", "mqtt", "http")
@@ -28,33 +18,16 @@ _MIB = 1 << 20
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples: roskva status\n\n"
-        "roskva status --url http://node-1:7600 --json | jq .shards\n\n"
-        f"{EXIT_CODES}"
-    )(status)
+    add(app, status, "roskva status", "roskva status --url http://node-1:7600 --json | jq .shards")
 
 
-def status(
-    url: UrlOption = DEFAULT_URL,
-    ca: CaOption = None,
-    cert: CertOption = None,
-    cert_key: CertKeyOption = None,
-    key: AdminKeyOption = "",
-    json: Annotated[bool, typer.Option("--json", help="As the node says it, in JSON.")] = False,
-) -> None:
+def status(node: AdminOptions = AdminOptions()) -> None:
     """Show a node's processes, sessions, shards and counters, and what its prober measures.
 
     A shard's lag is what its feed has and its matcher has not taken over yet. Mostly it is 0,
     and after a start or a gap it falls. If a process does not answer, the exit code is 1.
     """
-    with sentences(), admin_api(url, tls_of(ca, cert, cert_key), key) as node:
-        answer = node.get("/v1/status", msgspec.Raw)
-        found = node.decoded(answer, NodeStatus)
-    if json:
-        print(bytes(answer).decode())
-    else:
-        show(found, Console(markup=False, highlight=False))
+    found = node.show("/v1/status", NodeStatus, show)
     raise typer.Exit(FAILED if any(process.error for process in found.processes) else 0)
 
 
@@ -72,7 +45,7 @@ def show(found: NodeStatus, console: Console) -> None:
 
 
 def processes(found: list[ProcessNow]) -> Table:
-    table = _table("process", "role", "pid", "memory", "CPU", *CHANNELS, left=2)
+    table = table_of("process", "role", "pid", "memory", "CPU", *CHANNELS, left=2)
     for process in found:
         if process.error:
             table.add_row(process.name, Text(process.error, style="red"))
@@ -89,7 +62,7 @@ def processes(found: list[ProcessNow]) -> Table:
 
 
 def shards(found: list[ShardNow]) -> Table:
-    table = _table("shard", "process", "epoch", "applied", "feed end", "lag", "objects", "links")
+    table = table_of("shard", "process", "epoch", "applied", "feed end", "lag", "objects", "links")
     for shard in sorted(found, key=lambda shard: shard.shard):
         lag = max(0, shard.feed_end - shard.applied)
         table.add_row(
@@ -109,7 +82,7 @@ def pipeline(found: PipelineNow) -> list[Text | Table]:
     why = f": {found.why}" if found.why else ""
     used = f", {found.rss_bytes / _MIB:,.0f} MiB, {found.cpu_seconds:,.1f} s" if found.pid else ""
     head = Text(f"pipeline {found.state}{why}{used}", style="red" * (found.state == "failed"))
-    table = _table(
+    table = table_of(
         *("pipeline", "state", "batches", "batch", "lag", "behind", "published", "dead", "gaps"),
         left=2,
     )
@@ -133,7 +106,7 @@ def probe(found: ProbeNow) -> list[Text | Table]:
     why = f": {found.why}" if found.why else ""
     hurt = any(one.kept is False for one in found.objectives)
     head = Text(f"prober {found.state}{why}. {found.sentence}".strip(), style="red" * hurt)
-    table = _table(
+    table = table_of(
         *("measured", "took", "target", "kept", "budget left", "burn 1 h", "burn 24 h"), left=1
     )
     for one in found.objectives:
@@ -159,7 +132,7 @@ def counters(found: list[ProcessNow]) -> Table | None:
     total: Counter[str] = Counter()
     for process in found:
         total.update(process.counters)
-    table = _table("counted since the start", "")
+    table = table_of("counted since the start", "")
     for name, value in sorted(total.items()):
         if value:
             table.add_row(name, f"{value:,.0f}")
@@ -171,10 +144,3 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"
     return f"{max(0, seconds):.0f} seconds"
-
-
-def _table(*columns: str, left: int = 1) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right")
-    return table

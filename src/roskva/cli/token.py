@@ -19,14 +19,15 @@ import msgspec
 import typer
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from jwt.algorithms import get_default_algorithms
 
+from roskva.cli.certs import key_pem, write_new
 from roskva.cli.node import secret_of
 from roskva.cli.outcome import FAILED, sentences
 from roskva.config import Config, has_keys, load
 from roskva.config.access import KeySet
 from roskva.errors import BadConfig, BadInput, RoskvaError
-from roskva.links.processes import running
+from roskva.links.processes import replace_file, running
 from roskva.model import Principal, check_app
 from roskva.server.access.jwt import BadJwt, looks_like_jwt
 from roskva.server.access.keyed import KeyedAuthority
@@ -72,14 +73,8 @@ def generate(algorithm: Algorithm) -> PrivateKey:
 
 def new_private_key(path: Path, algorithm: Algorithm) -> PrivateKey:
     key = generate(algorithm)
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(pem)
+        write_new(path, key_pem(key), 0o600)
     except FileExistsError:
         raise BadInput(f"{path} exists, and is not replaced: name another --private-key") from None
     except OSError as error:
@@ -106,15 +101,10 @@ def algorithm_of(key: PrivateKey) -> Algorithm:
 
 
 def public_jwk(key: PrivateKey) -> dict[str, Any]:
-    public = key.public_key()
-    if isinstance(public, ed25519.Ed25519PublicKey):
-        jwk: dict[str, Any] = OKPAlgorithm.to_jwk(public, as_dict=True)
-    elif isinstance(public, rsa.RSAPublicKey):
-        jwk = RSAAlgorithm.to_jwk(public, as_dict=True)
-    else:
-        jwk = ECAlgorithm.to_jwk(public, as_dict=True)
+    algorithm = algorithm_of(key).value
+    jwk = get_default_algorithms()[algorithm].to_jwk(key.public_key(), as_dict=True)
     jwk.pop("key_ops", None)
-    return {**jwk, "kid": key_id(key), "alg": algorithm_of(key).value, "use": "sig"}
+    return {**jwk, "kid": key_id(key), "alg": algorithm, "use": "sig"}
 
 
 def key_id(key: PrivateKey) -> str:
@@ -134,10 +124,8 @@ def add_to_jwks(path: Path, key: PrivateKey) -> str:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         raise BadConfig(f"{path} is there and is no set of keys (JWKS): name another") from None
     text = msgspec.json.format(msgspec.json.encode(KeySet([*known, public_jwk(key)])))
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_bytes(text + b"\n")
-        os.replace(temporary, path)
+        replace_file(path, text + b"\n")
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
     return key_id(key)

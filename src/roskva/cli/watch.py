@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.text import Text
 
 from roskva.cli.node import NodeApi, NodeOptions
-from roskva.cli.options import grouped
-from roskva.cli.outcome import EXIT_CODES, NodeRefused, complain, sentences
+from roskva.cli.options import add
+from roskva.cli.outcome import NodeRefused, complain, sentences
 from roskva.client.client import Client
 from roskva.core.effects import (
     ClientEvent,
@@ -31,8 +31,9 @@ from roskva.core.effects import (
     Trouble,
 )
 from roskva.errors import BadInput
-from roskva.model import MAX_VERSION, Key, ObjectId, is_key, parse_key
+from roskva.model import Key, ObjectId, is_key, parse_key
 from roskva.net.tls import Tls
+from roskva.publisher.requests import is_version
 
 _SPARE_LINES: Final = 1000
 """The file is rewritten when it has so many lines more than objects, and again as many."""
@@ -132,28 +133,24 @@ def _read(path: Path) -> dict[Key, WatchLine]:
             found = msgspec.json.decode(line, type=WatchLine)
         except msgspec.DecodeError:
             found = None
-        if found is None or not _plausible(found):
+        version = "0" if found is None or found.version is None else found.version
+        if found is None or not (is_key(found.object) and is_version(version)):
             raise BadInput(f"{path}:{number}: this was not written by `roskva watch --state`")
         known[found.object] = found
     return known
-
-
-def _plausible(line: WatchLine) -> bool:
-    version = "0" if line.version is None else line.version
-    is_number = version.isascii() and version.isdecimal() and len(version) <= len(str(MAX_VERSION))
-    return is_key(line.object) and is_number and int(version) <= MAX_VERSION
 
 
 # The command.
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples: roskva watch contacts/alice contacts/bob\n\n"
-        "roskva watch home/temp --json | jq -r .version\n\n"
-        "roskva watch contacts/alice --count 1 --state alice.state && ./rebuild\n\n"
-        f"{EXIT_CODES}"
-    )(grouped(watch))
+    add(
+        app,
+        watch,
+        "roskva watch contacts/alice contacts/bob",
+        "roskva watch home/temp --json | jq -r .version",
+        "roskva watch contacts/alice --count 1 --state alice.state && ./rebuild",
+    )
 
 
 def watch(

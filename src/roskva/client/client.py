@@ -22,8 +22,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -126,19 +125,14 @@ class Client:
             self._to_end = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *raised: Any) -> None:
         """Left in peace, it sends all that waits; left in haste, as much as one message holds."""
         try:
             if kind is None:
                 self._ack_handed()
                 await self._flush()
         finally:
-            await self._to_end.__aexit__(kind, error, traceback)
+            await self._to_end.__aexit__(kind, *raised)
 
     # What the application says.
 

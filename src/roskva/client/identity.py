@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from roskva.disk import RealDisk
 from roskva.errors import Unavailable
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -53,7 +54,7 @@ class IdentityFile:
             self._path.unlink(missing_ok=True)
         else:
             self._replace(identity)
-        _sync_directory(self._path.parent)
+        RealDisk().sync_directory(str(self._path.parent))
 
     def _replace(self, identity: bytes) -> None:
         temporary = _beside(self._path, ".tmp")
@@ -68,11 +69,3 @@ class IdentityFile:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

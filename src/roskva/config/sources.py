@@ -3,17 +3,22 @@
 What is wrong is collected, and told all at once: each with the place it came from and what to do.
 """
 
+import ast
 import difflib
+import inspect
 import os
 import re
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from roskva.config import sections
 from roskva.config.access import check_access
 from roskva.config.sections import NAMED, OFF, SECTIONS, Config, Conflict, IngestConfig, NodeConfig
 from roskva.errors import BadConfig, BadName
@@ -30,11 +35,15 @@ class _Given(NamedTuple):
 class Setting(NamedTuple):
     """One key of a section, for people."""
 
+    section: type[msgspec.Struct]
     key: str
     default: Any
-    description: str
     expected: str
     may_be_off: bool
+
+    @property
+    def description(self) -> str:
+        return _descriptions()[self.section.__name__, self.key]
 
 
 _SECRET: Final = ("publish_keys", "key")
@@ -172,7 +181,7 @@ def _tables(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _wrong_section(section: str, table: object) -> str | None:
     first, _, app = section.partition(".")
     if first not in SECTIONS:
-        homes = [name for name, struct in SECTIONS.items() if section in _keys(struct)]
+        homes = [name for name, struct in SECTIONS.items() if section in struct.__struct_fields__]
         if homes and not isinstance(table, dict):
             return f"{section} belongs under [{homes[0]}]"
         return f"there is no section [{section}]; {_nearest(section, SECTIONS)}"
@@ -210,17 +219,13 @@ def _checked(
                 value, types[key], strict=not from_text, dec_hook=lambda of, text: of(text)
             )
         except (msgspec.ValidationError, TypeError):
-            not_this = "" if key in _SECRET else f", not {_shown(value)}"
+            not_this = "" if key in _SECRET else f", not {msgspec.json.encode(value).decode()}"
             problems.append(f"{origin}: {key} must be {setting.expected}{not_this}")
     return values
 
 
-def _shown(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def _unknown(key: str, section: str, known: Mapping[str, Setting]) -> str:
-    homes = [f"[{name}]" for name, struct in SECTIONS.items() if key in _keys(struct)]
+    homes = [f"[{name}]" for name, struct in SECTIONS.items() if key in struct.__struct_fields__]
     if homes:
         return f"{key} does not belong under [{section}]: move it to {' or '.join(homes)}"
     return f"[{section}] has no key {key}; {_nearest(key, known)}"
@@ -229,10 +234,6 @@ def _unknown(key: str, section: str, known: Mapping[str, Setting]) -> str:
 def _nearest(word: str, known: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]}?" if close else f"it may have: {', '.join(known)}"
-
-
-def _keys(struct: type[msgspec.Struct]) -> tuple[str, ...]:
-    return struct.__struct_fields__
 
 
 def _line_numbers(text: str) -> dict[str, int]:
@@ -265,14 +266,24 @@ def settings(section: type[msgspec.Struct]) -> list[Setting]:
     assert isinstance(info, msgspec.inspect.StructType)
     found = []
     for field in info.fields:
-        assert isinstance(field.type, msgspec.inspect.Metadata)
-        assert field.type.extra_json_schema is not None
-        optional = isinstance(field.type.type, msgspec.inspect.UnionType)
+        optional = isinstance(field.type, msgspec.inspect.UnionType)
         may_be_off = optional and field.default is not None
-        expected = _expected(field.type.type) + (f' or "{OFF}"' if may_be_off else "")
-        description = field.type.extra_json_schema["description"]
+        expected = _expected(field.type) + (f' or "{OFF}"' if may_be_off else "")
         default = [] if field.default_factory is list else field.default
-        found.append(Setting(field.name, default, description, expected, may_be_off))
+        found.append(Setting(section, field.name, default, expected, may_be_off))
+    return found
+
+
+@cache
+def _descriptions() -> dict[tuple[str, str], str]:
+    """What stands below each setting in the source of its section."""
+    found = {}
+    source = ast.parse(inspect.getsource(sections))
+    for section in (node for node in source.body if isinstance(node, ast.ClassDef)):
+        for pair in pairwise(section.body):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(ast.Constant(str(text))):
+                    found[section.name, key] = " ".join(text.split())
     return found
 
 
@@ -280,8 +291,6 @@ def _expected(kind: msgspec.inspect.Type) -> str:
     match kind:
         case msgspec.inspect.UnionType(types=types):
             return _expected(types[0])  # the other one is None
-        case msgspec.inspect.Metadata(type=inner):
-            return _expected(inner)
         case msgspec.inspect.LiteralType(values=values):
             return " or ".join(f'"{value}"' for value in values)
         case msgspec.inspect.IntType(ge=low, le=high):

@@ -72,6 +72,12 @@ class Batch(msgspec.Struct, frozen=True):
     def entries(self) -> list[tuple[int, Update]]:
         return list(enumerate(self.updates(), self.base))
 
+    def up_to(self, last: int) -> "Batch":
+        if last >= self.last:
+            return self
+        rows = self.rows.slice(0, last - self.base + 1)
+        return Batch(self.first, self.base, last, self.appended_at, rows)
+
 
 class Idle(msgspec.Struct, frozen=True):
     """Nothing to read yet: the marker stands at the end."""

@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
-from roskva.disk import Disk, storage_errors
+from roskva.disk import Disk, overwrite, storage_errors
 from roskva.errors import Damaged
 from roskva.feed.base import Locked, Marker
 from roskva.feed.claim import is_claimed
@@ -70,19 +71,22 @@ def repair(disk: Disk, directory: str, now_us: int) -> list[str]:
         done = [_mend_copies(disk, segment) for segment in reader.segments()]
         found = [problem for checked in verify(disk, directory) for problem in checked.problems]
         if any(problem.torn_tail or problem.file in (META, SKIP) for problem in found):
-            recovered = _reopen(disk, directory, reader.lineage, now_us)
-            done += [_sentence(problem, recovered) for problem in found]
+            # A writer that opens a feed steps over its torn tail, restores its meta file and skips
+            # ahead if it was told to.
+            log = Log.open(disk, directory, lineage=reader.lineage, now_us=now_us)
+            log.close()
+            done += [_sentence(problem, log.recovered) for problem in found]
         return [sentence for sentence in done if sentence]
 
 
 def _check_meta(disk: Disk, directory: str) -> Checked:
     try:
-        meta = read_meta(disk, directory)
+        if read_meta(disk, directory) is not None:
+            return Checked(META)
+        state = "missing"
     except Damaged:
-        return Checked(META, problems=(Problem(META, "damaged; the segments repeat it"),))
-    if meta is None:
-        return Checked(META, problems=(Problem(META, "missing; the segments repeat it"),))
-    return Checked(META)
+        state = "damaged"
+    return Checked(META, problems=(Problem(META, f"{state}; the segments repeat it"),))
 
 
 def _check_markers(disk: Disk, directory: str) -> Checked:
@@ -92,13 +96,12 @@ def _check_markers(disk: Disk, directory: str) -> Checked:
 
 
 def _check_skip(disk: Disk, directory: str) -> Checked:
-    try:
-        read_record(disk, f"{directory}/{SKIP}", Marker)
-    except FileNotFoundError:
-        return Checked(SKIP)
-    except Damaged:
-        what = "damaged; the next writer skips as far as it would have to now"
-        return Checked(SKIP, problems=(Problem(SKIP, what),))
+    with suppress(FileNotFoundError):
+        try:
+            read_record(disk, f"{directory}/{SKIP}", Marker)
+        except Damaged:
+            what = "damaged; the next writer skips as far as it would have to now"
+            return Checked(SKIP, problems=(Problem(SKIP, what),))
     return Checked(SKIP)
 
 
@@ -163,21 +166,8 @@ def _mend_copies(disk: Disk, segment: Segment) -> str:
         mended[END_AT:] = encode_end(end)
     if mended == raw:
         return ""
-    file = disk.open(segment.path)
-    try:
-        file.write_at(bytes(mended), 0)
-        file.sync()
-    finally:
-        file.close()
+    overwrite(disk, segment.path, bytes(mended), 0)
     return f"{_name(segment)}: restored header and end word from their second copies"
-
-
-def _reopen(disk: Disk, directory: str, lineage: int, now_us: int) -> Recovered:
-    """A writer that opens a feed steps over its torn tail, restores its meta file and skips ahead
-    if it was told to."""
-    log = Log.open(disk, directory, lineage=lineage, now_us=now_us)
-    log.close()
-    return log.recovered
 
 
 def _sentence(problem: Problem, recovered: Recovered) -> str:

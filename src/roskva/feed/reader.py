@@ -23,10 +23,9 @@ from roskva.feed.segment import (
     FORMAT,
     FRAMES_AT,
     RESERVED,
-    End,
     Segment,
     chain,
-    end_in,
+    end_of,
     headers_in,
     load,
     parse_name,
@@ -180,7 +179,7 @@ def map_segment(disk: Disk, segment: Segment) -> View:
     content = memoryview(disk.map(segment.path))
     if segment.last is not None:
         return View(segment, segment.last, content)
-    end = _end_of(content, segment)
+    end = end_of(content, segment)
     if end.position > len(content):  # it grew between mapping it and looking at its end word
         content = memoryview(disk.map(segment.path))
     last = end.last if end.last >= segment.first else segment.void_from - 1
@@ -206,11 +205,6 @@ def meta_from_segments(disk: Disk, directory: str) -> Meta | None:
             for header in headers_in(disk.read(f"{directory}/{name}", 0, FRAMES_AT)):
                 return Meta(FORMAT, header.lineage)
     return None
-
-
-def _end_of(content: memoryview, segment: Segment) -> End:
-    end = end_in(bytes(content[:FRAMES_AT]))
-    return end or End(segment.first - 1, FRAMES_AT)
 
 
 def wait_for_growth(

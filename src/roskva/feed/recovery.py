@@ -29,13 +29,13 @@ from typing import Final
 
 import msgspec
 
-from roskva.disk import Disk
+from roskva.disk import Disk, overwrite
 from roskva.errors import Damaged
 from roskva.feed.base import START, Marker
 from roskva.feed.frame import frame_at, is_sound
 from roskva.feed.reader import LogReader
 from roskva.feed.record import read_record, write_record
-from roskva.feed.segment import FRAMES_AT, RESERVED, End, Segment, end_in
+from roskva.feed.segment import RESERVED, End, Segment, end_of
 
 SKIP: Final = "skip"
 
@@ -61,11 +61,11 @@ def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) ->
     """`marked`: offsets that were there, even if they are not now: a reader has seen them and set
     its marker, or this is a copy that must skip what its original may have held."""
     content = memoryview(disk.map(newest.path))
-    end = end_in(bytes(content[:FRAMES_AT]))
-    end = end or End(newest.first - 1, FRAMES_AT)
+    end = end_of(content, newest)
     found = _sound_tail(content, end, lineage)
     if found.position > end.position:
-        _write_again(disk, newest.path, content, end.position, found.position)
+        tail = bytes(content[end.position : found.position])
+        overwrite(disk, newest.path, tail, end.position)
     known = found.last if found.last >= newest.first else newest.void_from - 1
     last = max(known, *marked, START)
     free = found.last + 1 if end.closed else newest.first + RESERVED
@@ -84,15 +84,6 @@ def _sound_tail(content: memoryview, end: End, lineage: int) -> End:
         if frame is None or frame.first != last + 1 or not is_sound(content, frame):
             return End(last, position)
         last, position = frame.last, frame.end
-
-
-def _write_again(disk: Disk, path: str, content: memoryview, start: int, stop: int) -> None:
-    file = disk.open(path)
-    try:
-        file.write_at(bytes(content[start:stop]), start)
-        file.sync()
-    finally:
-        file.close()
 
 
 # Skipping ahead.

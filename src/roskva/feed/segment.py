@@ -104,6 +104,11 @@ def end_in(raw: bytes) -> End | None:
     return max(ends_in(raw), key=lambda end: (end.last, end.closed), default=None)
 
 
+def end_of(content: memoryview, segment: Segment) -> End:
+    """As its end word says; nothing is known to be durable where both copies are damaged."""
+    return end_in(bytes(content[:FRAMES_AT])) or End(segment.first - 1, FRAMES_AT)
+
+
 def name_of(first: int, writer: int) -> str:
     return f"{first:019d}-{writer:06d}{SUFFIX}"
 
@@ -129,7 +134,8 @@ def load(disk: Disk, directory: str, names: Iterable[str], lineage: int) -> list
             continue
         # If both copies are damaged, the frames still carry their own offsets and can be read. Only
         # the void before them is forgotten, and will count as damage: the safe mistake.
-        header = headers[0] if headers else _forgotten(lineage, *named)
+        forgotten = Header(lineage, named[1], named[0], named[0], created_at=_NEVER_OLD)
+        header = headers[0] if headers else forgotten
         if header.lineage == lineage:
             found.append(Segment(path, header))
     return found
@@ -140,7 +146,8 @@ def chain(segments: Iterable[Segment]) -> tuple[list[Segment], list[Segment]]:
     history: list[Segment] = []
     strays: list[Segment] = []
     limit: int | None = None
-    for segment in sorted(segments, key=_age, reverse=True):
+    by_age = sorted(segments, key=lambda segment: (segment.header.writer, segment.first))
+    for segment in reversed(by_age):
         if limit is not None and segment.first >= limit:
             strays.append(segment)
             continue
@@ -150,14 +157,6 @@ def chain(segments: Iterable[Segment]) -> tuple[list[Segment], list[Segment]]:
         limit = segment.void_from
     history.reverse()
     return history, strays
-
-
-def _forgotten(lineage: int, first: int, writer: int) -> Header:
-    return Header(lineage, writer, first, void_from=first, created_at=_NEVER_OLD)
-
-
-def _age(segment: Segment) -> tuple[int, int]:
-    return segment.header.writer, segment.first
 
 
 def _crc(data: bytes) -> bytes:

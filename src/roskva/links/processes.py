@@ -95,9 +95,7 @@ def running(data: Path) -> RunningNode | None:
 
 
 def announce(data: Path, node: RunningNode) -> None:
-    temporary = data / f"{_FILE}.tmp"
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(node)))
-    os.replace(temporary, data / _FILE)
+    replace_file(data / _FILE, msgspec.json.format(msgspec.json.encode(node)))
 
 
 def withdraw(data: Path) -> None:
@@ -108,9 +106,14 @@ def withdraw(data: Path) -> None:
 
 
 def write_report(file: Path, report: msgspec.Struct) -> None:
-    temporary = file.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.encode(report))
-    os.replace(temporary, file)
+    replace_file(file, msgspec.json.encode(report))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """In one step, for whoever reads it meanwhile."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
 
 
 def read_report(file: Path, kind: type[T]) -> T | None:

@@ -27,6 +27,7 @@ of the query: its gap is closed later, from the feed.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,12 +35,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
@@ -48,7 +44,7 @@ from pyspark.sql.types import StructType
 from roskva.feed.arrow import SCHEMA
 from roskva.feed.base import Batch, Marker, updates_of
 from roskva.feed.reader import poll
-from roskva.pipeline.columns import PLACED, coalesced, columns, numbered
+from roskva.pipeline.columns import PLACED, NamedSource, coalesced, columns, placed
 from roskva.pipeline.feeds import Feeds, Offsets, Options, feeds_at, markers_of, offsets_of
 from roskva.pipeline.node import Entry, MatcherLinks, Range, matchers_at
 from roskva.pipeline.source import LONGEST_PAUSE_S, ShardRange, batches, limited, not_before
@@ -86,26 +82,22 @@ _GAP_S: Final = 3.0
 # What it reads.
 
 
+@dataclass
 class Ranges(InputPartition):
     """What one task reads, of several shards."""
 
-    def __init__(self, ranges: list[ShardRange]) -> None:
-        self.ranges = ranges
+    ranges: list[ShardRange]
 
 
-class BridgeSource(DataSource):
+class BridgeSource(NamedSource):
+    NAME = NAME
+    SCHEMA = BRIDGED
+
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self._options = Options(
             NAME, options, "path", "patienceMs", "maxUpdatesPerTrigger", "warmPartitions"
         )
-
-    @classmethod
-    def name(cls) -> str:
-        return NAME
-
-    def schema(self) -> StructType:
-        return BRIDGED
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return GapReader(self._options)
@@ -136,12 +128,11 @@ class BridgeReader(DataSourceStreamReader):
         return {**offsets_of({**known, **starts}), BEAT: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        assert self._max_rows is not None
         return ReadMaxRows(self._max_rows)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
         feeds = feeds_at(self._path)
-        starts, beat = _split(start)
+        starts, beat = passed(start), start.get(BEAT, 0)
         ends = self._due(feeds, starts)
         now = time.monotonic()
         if ends == starts:
@@ -171,21 +162,12 @@ class BridgeReader(DataSourceStreamReader):
         return patience.exhausted(ends, matchers_at(self._path), now)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        starts, _ = _split(start)
-        ends, _ = _split(end)
-        feeds = feeds_at(self._path)
-        found = ranges_to_deliver(feeds, matchers_at(self._path), starts, ends)
-        assert self._warm is not None
+        feeds, matchers = feeds_at(self._path), matchers_at(self._path)
+        found = ranges_to_deliver(feeds, matchers, passed(start), passed(end))
         return divided(feeds, found) or [Ranges([]) for _ in range(self._warm)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return bridged(feeds_at(self._path), partition)
-
-    def commit(self, end: dict[str, int]) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
 
 
 class GapReader(DataSourceReader):
@@ -197,7 +179,6 @@ class GapReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         feeds, matchers = feeds_at(self._path), matchers_at(self._path)
-        assert self._max_rows is not None
         ends = feeds.ends()
         positions = matchers.positions(ends)
         ends = limited(feeds, positions, ends, self._max_rows)
@@ -277,8 +258,7 @@ def _needed(feeds: Feeds, wanted: ShardRange) -> Iterator[pa.RecordBatch]:
         if batch.first > last + 1:
             break  # something is lost: the matcher has to find that out for itself
         last = batch.last
-        offsets = numbered(batch.base, batch.rows.num_rows)
-        gathered.append(pa.RecordBatch.from_arrays([offsets, *batch.rows.columns], schema=PLACED))
+        gathered.append(placed(batch))
         waiting += batch.rows.num_rows
         if waiting >= _PART:
             rows = coalesced(pa.concat_tables([rows, pa.Table.from_batches(gathered)]))
@@ -295,11 +275,7 @@ def _needed(feeds: Feeds, wanted: ShardRange) -> Iterator[pa.RecordBatch]:
 
 def passed(offsets: dict[str, int]) -> dict[int, Marker]:
     """Where the query has been, from the offset that Spark keeps."""
-    return _split(offsets)[0]
-
-
-def _split(offsets: dict[str, int]) -> tuple[dict[int, Marker], int]:
-    return markers_of({k: v for k, v in offsets.items() if k != BEAT}), offsets.get(BEAT, 0)
+    return markers_of({name: at for name, at in offsets.items() if name != BEAT})
 
 
 # Where it ends.
@@ -309,7 +285,7 @@ def deliver(rows: pa.Table, matchers: MatcherLinks) -> dict[Range, Marker | None
     """Where each matcher then stands; None if it does not answer."""
     ranges = list(ranges_in(rows))
     offered = [(found, _entries(part)) for found, part in ranges]
-    stand = matchers.deliver_all(offered)
+    stand = matchers.deliver(offered)
     return {found: at for (found, _), at in zip(ranges, stand, strict=True)}
 
 

@@ -4,10 +4,11 @@ Coalescing does the same on columns as `core.objects.coalesce` does one by one.
 """
 
 from functools import cache
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -22,7 +23,7 @@ from pyspark.sql.types import (
 
 from roskva.core.objects import coalesce
 from roskva.feed.arrow import SCHEMA, rows_of
-from roskva.feed.base import updates_of
+from roskva.feed.base import Batch, updates_of
 
 OFFSET = pa.field("offset", pa.int64(), nullable=False)
 PLACED = pa.schema([OFFSET, *SCHEMA])
@@ -48,6 +49,26 @@ def columns(text: str) -> StructType:
             for name, kind in fields
         ]
     )
+
+
+class NamedSource(DataSource):
+    """What `spark.read.format(NAME)` and its like stand for."""
+
+    NAME: ClassVar[str]
+    SCHEMA: ClassVar[StructType]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.NAME
+
+    def schema(self) -> StructType:
+        return self.SCHEMA
+
+
+def placed(batch: Batch) -> pa.RecordBatch:
+    """Its updates, each with its offset."""
+    offsets = numbered(batch.base, batch.rows.num_rows)
+    return pa.RecordBatch.from_arrays([offsets, *batch.rows.columns], schema=PLACED)
 
 
 def numbered(first: int, count: int) -> pa.Array:
@@ -83,17 +104,14 @@ def highest(rows: pa.Table) -> pa.Table:
         [("version", "max"), ("version", "count")]
     )
     best = pc.equal(groups["version_max"].take(objects), rows["version"])
-    candidates = pa.table({"object": objects.filter(best.combine_chunks()), "row": _where(best)})
+    where = pc.indices_nonzero(best).cast(pa.int64())
+    candidates = pa.table({"object": objects.filter(best.combine_chunks()), "row": where})
     winners = candidates.group_by("object", use_threads=False).aggregate([("row", "min")])
     found = rows.take(winners["row_min"])
     # With one left out, nobody can tell any more whether the author of the other knew it.
     alone = pc.equal(groups["version_count"].take(winners["object"]), 1)
     source = pc.if_else(alone, found["source"], pa.scalar(None, pa.string()))
     return found.set_column(found.schema.get_field_index("source"), SCHEMA.field("source"), source)
-
-
-def _where(mask: pa.ChunkedArray) -> pa.Array:
-    return pc.indices_nonzero(mask).cast(pa.int64())
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

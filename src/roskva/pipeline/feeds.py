@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ Offsets = dict[str, int]
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+Default = TypeVar("Default", int, None)
 Where = str | dict[int, Marker]
 """`earliest`, `latest`, or an offset for every shard."""
 
@@ -146,7 +147,7 @@ class Options:
             raise BadInput(f"{name} is true or false; got {value!r}")
         return value == "true"
 
-    def number(self, name: str, default: int | None = None) -> int | None:
+    def number(self, name: str, default: Default) -> int | Default:
         text = self._given.get(name.lower())
         if text is None:
             return default

@@ -9,13 +9,14 @@ rebuilding what a store has lost.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -25,7 +26,7 @@ from roskva.feed.base import START, Batch, Marker, Missing
 from roskva.feed.reader import LogReader
 from roskva.feed.record import META
 from roskva.feed.trace import DIRECTORY
-from roskva.pipeline.columns import PLACED, coalesced, columns, numbered
+from roskva.pipeline.columns import NamedSource, coalesced, columns, placed
 
 FORMAT: Final = "roskva-history"
 SCHEMA: Final = columns(
@@ -49,20 +50,16 @@ def history(spark: SparkSession, feed: Path) -> DataFrame:
     return spark.read.format(FORMAT).load(str(feed))
 
 
+@dataclass
 class _OffsetRange(InputPartition):
-    def __init__(self, lineage: int, after: int, last: int) -> None:
-        self.lineage = lineage
-        self.after = after
-        self.last = last
+    lineage: int
+    after: int
+    last: int
 
 
-class HistorySource(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def schema(self) -> StructType:
-        return SCHEMA
+class HistorySource(NamedSource):
+    NAME = FORMAT
+    SCHEMA = SCHEMA
 
     def reader(self, schema: StructType) -> "HistoryReader":
         return HistoryReader(self.options["path"])
@@ -87,9 +84,10 @@ class HistoryReader(DataSourceReader):
         rows = 0
         for read in _reads(LogReader(RealDisk(), self._feed), partition):
             if isinstance(read, Missing):
-                yield _missing(min(read.last, partition.last))
+                row = {"offset": min(read.last, partition.last)}
+                yield pa.RecordBatch.from_pylist([row], schema=_arrow)
                 continue
-            waiting.append(_placed(read, partition.last))
+            waiting.append(placed(read.up_to(partition.last)))
             rows += read.rows.num_rows
             if rows > _COALESCED_ROWS:
                 kept = coalesced(pa.Table.from_batches(waiting))
@@ -109,19 +107,9 @@ def _reads(reader: LogReader, wanted: _OffsetRange) -> Iterator[Batch | Missing]
         after = read.last
 
 
-def _placed(batch: Batch, last: int) -> pa.RecordBatch:
-    rows = batch.rows.slice(0, last - batch.base + 1)
-    offsets = numbered(batch.base, rows.num_rows)
-    return pa.RecordBatch.from_arrays([offsets, *rows.columns], schema=PLACED)
-
-
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:
     found: list[pa.RecordBatch] = table.cast(_arrow).to_batches()
     return found
-
-
-def _missing(last: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"offset": last}], schema=_arrow)
 
 
 # `roskva-trace`.
@@ -132,18 +120,9 @@ def traces(spark: SparkSession, data: Path) -> DataFrame:
     return spark.read.format(TRACE_FORMAT).load(str(data))
 
 
-class _Log(InputPartition):
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-
-class TraceSource(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return TRACE_FORMAT
-
-    def schema(self) -> StructType:
-        return TRACE_SCHEMA
+class TraceSource(NamedSource):
+    NAME = TRACE_FORMAT
+    SCHEMA = TRACE_SCHEMA
 
     def reader(self, schema: StructType) -> "TraceReader":
         return TraceReader(Path(self.options["path"]))
@@ -157,17 +136,15 @@ class TraceReader(DataSourceReader):
         found = sorted((self._data / DIRECTORY).glob(f"*/{META}"))
         if not found:
             raise BadInput(f"{self._data} has no traces: the node has to be told to sample updates")
-        return [_Log(str(meta.parent)) for meta in found]
+        return [InputPartition(str(meta.parent)) for meta in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Log)
         schema = to_arrow_schema(TRACE_SCHEMA, timezone="UTC")
-        reader = LogReader(RealDisk(), partition.path)
+        reader = LogReader(RealDisk(), partition.value)
         after = START
         while isinstance(read := reader.read(Marker(reader.lineage, after)), Batch | Missing):
             after = read.last
             if isinstance(read, Batch):
                 columns = [read.rows[name] for name in ("object", "version", "source")]
-                yield pa.RecordBatch.from_arrays(
-                    [*columns, read.rows["published_at"]], schema=schema
-                )
+                columns.append(read.rows["published_at"])
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)

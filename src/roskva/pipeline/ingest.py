@@ -11,12 +11,12 @@ from typing import Final
 
 import msgspec
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType
 
-from roskva.config import IngestConfig
+from roskva.config import Config, IngestConfig
 from roskva.errors import BadConfig, RoskvaError
 from roskva.pipeline.publish_sink import NAME, Counters, PublishSink, read_counters, update_from
 from roskva.publisher.requests import UpdateBody
@@ -91,21 +91,11 @@ class Ingest:
     address, or found by its data directory."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        config: IngestConfig,
-        directory: Path,
-        *,
-        url: str = "",
-        data: Path | None = None,
+        self, spark: SparkSession, name: str, settings: Config, directory: Path, url: str = ""
     ) -> None:
-        self.name = name
-        self.directory = directory
-        self._config = config
-        self._url = url
-        self._data = data
-        self._spark = spark
+        self.name, self.directory = name, directory
+        self._config, self._data = settings.ingest[name], settings.node.data
+        self._url, self._spark = url, spark
         # A value that cannot be computed is null, instead of the end of the query.
         spark.conf.set("spark.sql.ansi.enabled", "false")
         spark.dataSource.register(PublishSink)
@@ -119,17 +109,12 @@ class Ingest:
             .option("path", str(self.directory))
             .option("checkpointLocation", str(checkpoint))
         )
-        if self._url:
-            writer = writer.option("url", self._url)
-        if self._data is not None:
-            writer = writer.option("data", str(self._data))
-        if self._config.key is not None:
-            writer = writer.option("key", self._config.key)
-        interval = f"{self._config.interval_seconds} seconds"
-        writer = (
-            writer.trigger(availableNow=True) if once else writer.trigger(processingTime=interval)
-        )
-        return writer.start()
+        node = {"url": self._url, "data": str(self._data), "key": self._config.key or ""}
+        for name, value in node.items():
+            writer = writer.option(name, value)
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self._config.interval_seconds} seconds").start()
 
     def counters(self) -> Counters:
         return read_counters(self.directory)
@@ -140,7 +125,7 @@ class Ingest:
 
         def look(rows: DataFrame, batch: int) -> None:
             if not found:
-                found.extend(_preview(*row) for row in rows.limit(_SHOWN).collect())
+                found.extend(map(_preview, rows.limit(_SHOWN).collect()))
 
         with tempfile.TemporaryDirectory(prefix="roskva-") as checkpoint:
             query = (
@@ -158,24 +143,14 @@ class Ingest:
         try:
             return translated(rows_to_ingest(self._spark, self._config), self._config)
         except (AnalysisException, ParseException) as error:
-            raise BadConfig(f"[ingest.{self.name}]: {_first_line(error)}") from None
+            first_line = str(error).strip().splitlines()[0]
+            raise BadConfig(f"[ingest.{self.name}]: {first_line}") from None
 
 
-def _preview(
-    app: str | None,
-    name: str | None,
-    version: str | None,
-    source: str | None,
-    payload: bytearray | None,
-    wrong: str | None,
-    row: str | None,
-) -> Preview:
+def _preview(translated: Row) -> Preview:
+    app, name, version, source, payload, wrong, row = translated
     try:
         found = None if payload is None else bytes(payload)
         return Preview(row or "", update_from(app, name, version, source, found, wrong))
     except RoskvaError as error:
         return Preview(row or "", reason=str(error))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

@@ -88,13 +88,10 @@ class MatcherLinks:
                 found[shard] = Marker(taken.lineage, taken.offset)
         return found
 
-    def deliver(self, offered: Range, entries: Iterable[Entry]) -> Marker | None:
-        """Where the matcher stands when it has taken this over, or refused to; None if it does not
-        answer. If that is before the range begins, there is a gap."""
-        return self.deliver_all([(offered, entries)])[0]
-
-    def deliver_all(self, ranges: Sequence[tuple[Range, Iterable[Entry]]]) -> list[Marker | None]:
-        """To all of them at the same time: each waits for a disk of its own."""
+    def deliver(self, ranges: Sequence[tuple[Range, Iterable[Entry]]]) -> list[Marker | None]:
+        """Where each matcher stands when it has taken its range over, or refused to; None if it
+        does not answer. If that is before the range begins, there is a gap. They are offered at the
+        same time: each waits for a disk of its own."""
         under_way = [self._begin(offered, entries) for offered, entries in ranges]
         return [None if one is None else one.end() for one in under_way]
 
@@ -328,13 +325,9 @@ async def _forget_all(node: RunningNode, clients: Mapping[int, Sequence[Seen]]) 
     for shard, seen in clients.items():
         for i in range(0, len(seen), MAX_LINK_PARTS):
             message = Forget(1, shard, list(seen[i : i + MAX_LINK_PARTS]))
-            count += await _forget(owners[shard].socket, message)
+            try:
+                told = await exchange(owners[shard].socket, message, Forgotten, _TIMEOUT_S)
+            except (OSError, TimeoutError) as error:
+                raise Unavailable(f"shard {shard} does not answer: {error}") from error
+            count += told.count
     return count
-
-
-async def _forget(path: str, message: Forget) -> int:
-    try:
-        return (await exchange(path, message, Forgotten, _TIMEOUT_S)).count
-    except (OSError, TimeoutError) as error:
-        text = f"shard {message.shard} does not answer: {error}"
-        raise Unavailable(text) from error

@@ -25,7 +25,6 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceStreamArrowWriter,
     DataSourceStreamWriter,
     WriterCommitMessage,
@@ -35,13 +34,19 @@ from pyspark.sql.types import StructType
 from roskva.config import read_secret
 from roskva.core.backoff import Backoff, Dice
 from roskva.errors import BadInput, RoskvaError
-from roskva.links.processes import running
-from roskva.model import MAX_VERSION, ObjectId, parse_key
+from roskva.links.processes import read_report, running, write_report
+from roskva.model import ObjectId, parse_key
 from roskva.net.address import http_url
 from roskva.net.tls import client_context, explained, pinned_context
-from roskva.pipeline.columns import columns
+from roskva.pipeline.columns import NamedSource, columns
 from roskva.pipeline.feeds import Options
-from roskva.publisher.requests import PublishFailure, PublishOutcome, UpdateBody, publish_outcomes
+from roskva.publisher.requests import (
+    PublishFailure,
+    PublishOutcome,
+    UpdateBody,
+    is_version,
+    publish_outcomes,
+)
 
 NAME: Final = "roskva-publish"
 TRANSLATED: Final = columns(
@@ -50,6 +55,7 @@ TRANSLATED: Final = columns(
 """All as text: whoever publishes them says what is wrong with which. `wrong`: the source itself
 could not make sense of this; `row`: what there was, as JSON."""
 COUNTERS: Final = "counters.json"
+COUNTED: Final = ("rows", "published", "superseded", "dead")
 _UPDATES: Final = 1000
 _BYTES: Final = 1 << 20
 _TIMEOUT_S: Final = 30.0
@@ -72,14 +78,8 @@ class Counters(msgspec.Struct, frozen=True):
     def plus(self, batch: int, parts: Iterable["Written"]) -> "Counters":
         if batch <= self.batch:
             return self  # counted already, and done again after a crash
-        done = list(parts)
-        return Counters(
-            batch,
-            self.rows + sum(part.rows for part in done),
-            self.published + sum(part.published for part in done),
-            self.superseded + sum(part.superseded for part in done),
-            self.dead + sum(part.dead for part in done),
-        )
+        done = [self, *parts]
+        return Counters(batch, *(sum(getattr(part, key) for part in done) for key in COUNTED))
 
 
 @dataclass
@@ -94,10 +94,8 @@ Item = tuple[UpdateBody, str | None]
 """And the row it came from."""
 
 
-class PublishSink(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return NAME
+class PublishSink(NamedSource):
+    NAME = NAME
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if schema.names != TRANSLATED.names:
@@ -124,19 +122,13 @@ class PublishWriter(DataSourceStreamArrowWriter):
         done = Written()
         with DeadLetters(file) as dead:
             for rows in iterator:
-                publish_rows(rows, self._node(), dead, done)
+                publish_rows(rows, _node(self._url, self._data, self._key), dead, done)
             done.dead = dead.count
         return done
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         parts = [message for message in messages if isinstance(message, Written)]
         write_counters(self._path, read_counters(self._path).plus(batchId, parts))
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        pass
-
-    def _node(self) -> "NodeAt":
-        return _node(self._url, self._data, self._key)
 
 
 class DeadLetters:
@@ -219,9 +211,8 @@ class NodeAt:
             text = explained(error, False) or str(error)
             return [PublishFailure("unavailable", text, True)] * len(updates)
         if answer.status_code == _WHO_ARE_YOU:  # no fault of the rows': somebody will set it right
-            return [PublishFailure("unavailable", "the node does not accept the key", True)] * len(
-                updates
-            )
+            text = "the node does not accept the key"
+            return [PublishFailure("unavailable", text, True)] * len(updates)
         return publish_outcomes(answer.status_code, answer.content, len(updates))
 
     def _headers(self) -> dict[str, str]:
@@ -289,14 +280,9 @@ def update_from(
     if app is None or name is None:
         raise BadInput(f"{'app' if app is None else 'name'} is null")
     parse_key(f"{app}/{name}")
-    if version is not None and not _is_version(version):
+    if version is not None and not is_version(version):
         raise BadInput(f"a version is a whole number from 0 to 2^63-1; got {version[:80]!r}")
     return UpdateBody(app, name, version, source, payload)
-
-
-def _is_version(text: str) -> bool:
-    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_VERSION))
-    return digits and int(text) <= MAX_VERSION
 
 
 def _later(one: Item, other: Item) -> Item:
@@ -321,14 +307,9 @@ def _parts(updates: list[Item]) -> Iterator[list[Item]]:
 
 
 def read_counters(path: Path) -> Counters:
-    try:
-        return msgspec.json.decode((path / COUNTERS).read_bytes(), type=Counters)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return Counters()
+    return read_report(path / COUNTERS, Counters) or Counters()
 
 
 def write_counters(path: Path, counters: Counters) -> None:
     path.mkdir(parents=True, exist_ok=True)
-    temporary = path / f"{COUNTERS}.tmp"
-    temporary.write_bytes(msgspec.json.encode(counters))
-    os.replace(temporary, path / COUNTERS)
+    write_report(path / COUNTERS, counters)

@@ -14,15 +14,11 @@ micro-batch to the next is in `feeds_at`.
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -35,7 +31,7 @@ from pyspark.sql.types import StructType
 from roskva.errors import BadInput, Damaged
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.reader import poll
-from roskva.pipeline.columns import columns, numbered
+from roskva.pipeline.columns import NamedSource, columns, numbered
 from roskva.pipeline.feeds import (
     EARLIEST,
     LATEST,
@@ -68,17 +64,20 @@ class DataLoss(Damaged):
     code = "data_loss"
 
 
+@dataclass
 class ShardRange(InputPartition):
     """The updates of one shard beyond `after`, up to `last`."""
 
-    def __init__(self, shard: int, lineage: int, after: int, last: int) -> None:
-        self.shard = shard
-        self.lineage = lineage
-        self.after = after
-        self.last = last
+    shard: int
+    lineage: int
+    after: int
+    last: int
 
 
-class FeedSource(DataSource):
+class FeedSource(NamedSource):
+    NAME = NAME
+    SCHEMA = SCHEMA
+
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self._options = Options(
@@ -90,10 +89,6 @@ class FeedSource(DataSource):
             "maxUpdatesPerTrigger",
             "failOnDataLoss",
         )
-
-    @classmethod
-    def name(cls) -> str:
-        return NAME
 
     def schema(self) -> StructType:
         shard_count(self._options.text("path"))  # a wrong path is said at once
@@ -127,10 +122,12 @@ class FeedBatchReader(DataSourceReader):
 
 
 class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """It is not told to commit: retention follows markers of its own."""
+
     def __init__(self, options: Options) -> None:
         self._path = options.text("path")
         self._starting = options.where("startingOffsets", EARLIEST)
-        self._max_rows = options.number("maxUpdatesPerTrigger")
+        self._max_rows = options.number("maxUpdatesPerTrigger", None)
         self._strict = options.flag("failOnDataLoss", True)
         self._target: dict[int, Marker] | None = None
 
@@ -159,12 +156,6 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._path, partition, self._strict)
-
-    def commit(self, end: dict[str, int]) -> None:
-        pass  # retention follows markers of its own
-
-    def stop(self) -> None:
-        pass
 
 
 def _resolved(where: Where, feeds: Feeds) -> dict[int, Marker]:
@@ -256,7 +247,7 @@ def batches(feeds: Feeds, wanted: ShardRange, strict: bool) -> Iterator[Batch]:
         match reader.read(Marker(wanted.lineage, after), max_rows=wanted.last - after):
             case Batch() as batch:
                 after = batch.last
-                yield batch if after <= wanted.last else _cut(batch, wanted.last)
+                yield batch.up_to(wanted.last)
             case Missing(first=first, last=last, why=why):
                 last = min(last, wanted.last)
                 _lost(strict, f"shard {wanted.shard} has lost {first} to {last}: {why}")
@@ -264,11 +255,6 @@ def batches(feeds: Feeds, wanted: ShardRange, strict: bool) -> Iterator[Batch]:
             case Idle(last=end) | Foreign(last=end):
                 _lost(strict, f"shard {wanted.shard} ends at {end}; {wanted.last} was asked for")
                 return
-
-
-def _cut(batch: Batch, last: int) -> Batch:
-    rows = batch.rows.slice(0, last - batch.base + 1)
-    return Batch(batch.first, batch.base, last, batch.appended_at, rows)
 
 
 def _lost(strict: bool, sentence: str) -> None:

@@ -19,13 +19,15 @@ Columns that have nothing to say are null; so is a version that is not known.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -35,7 +37,7 @@ from roskva.errors import BadInput
 from roskva.feed.base import Batch, Marker
 from roskva.feed.reader import LogReader
 from roskva.model import NO_EPOCH, NO_VERSION, Update
-from roskva.pipeline.columns import columns
+from roskva.pipeline.columns import NamedSource, columns
 from roskva.store import rows
 from roskva.store.base import Row
 from roskva.store.rocksdb import RocksStore
@@ -65,15 +67,8 @@ class Table(NamedTuple):
 
 def _clients(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     client = rows.stored_client(cells)
-    yield (
-        place.shard,
-        rows.client_of(key),
-        client.application,
-        client.created_at,
-        client.seen_at,
-        client.session,
-        len(client.registered),
-    )
+    row = (client.application, client.created_at, client.seen_at, client.session)
+    yield (place.shard, rows.client_of(key), *row, len(client.registered))
 
 
 def _registrations(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
@@ -91,16 +86,8 @@ def _objects(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
         yield place.shard, name, None, row.mark, None, None, None, None
     else:
         epoch = None if row.epoch == NO_EPOCH else row.epoch
-        yield (
-            place.shard,
-            name,
-            row.version,
-            row.mark,
-            epoch,
-            row.source,
-            row.payload,
-            row.published_at,
-        )
+        value = (row.source, row.payload, row.published_at)
+        yield (place.shard, name, row.version, row.mark, epoch, *value)
 
 
 def _tail(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
@@ -188,19 +175,17 @@ class State(NamedTuple):
         return reader.load(str(self.path))
 
 
+@dataclass
 class _KeyRange(InputPartition):
     """A part of one shard's store, by its keys."""
 
-    def __init__(self, place: ShardFiles, start: bytes, end: bytes) -> None:
-        self.place = place
-        self.start = start
-        self.end = end
+    place: ShardFiles
+    start: bytes
+    end: bytes
 
 
-class StateSource(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
+class StateSource(NamedSource):
+    NAME = FORMAT
 
     def schema(self) -> StructType:
         return self._table().schema
@@ -239,8 +224,7 @@ class StateReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _KeyRange)
         schema = to_arrow_schema(self._table.schema, timezone="UTC")
-        store = RocksStore(partition.place.store, read_only=True)
-        try:
+        with closing(RocksStore(partition.place.store, read_only=True)) as store:
             values = (
                 value
                 for key, cells in store.scan(partition.start, partition.end)
@@ -252,8 +236,6 @@ class StateReader(DataSourceReader):
                     _array(column, field) for column, field in zip(columns, schema, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        finally:
-            store.close()
 
 
 def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:

@@ -214,7 +214,7 @@ def _parts(
         parts.append(_BridgeRunning(bridge, checkpoints["bridge"].spark))
     for name in work.ingests:
         checkpoint = checkpoints[f"ingest-{name}"]
-        ingest = Ingest(spark, name, config.ingest[name], checkpoint.directory, data=data)
+        ingest = Ingest(spark, name, config, checkpoint.directory)
         parts.append(_IngestRunning(ingest, checkpoint.spark))
     return parts
 

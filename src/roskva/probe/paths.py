@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,7 +23,7 @@ import msgspec
 from roskva.client.client import Client
 from roskva.core.effects import Notify, NotifyUnknown, RegistrationStatus, Trouble
 from roskva.errors import Unauthorised
-from roskva.model import PROBE_APP, PROBE_SLOW_APP
+from roskva.model import PROBE_APP
 from roskva.server.access.keys import credential
 from roskva.wire.admin import PipelineNow
 from roskva.wire.mqtt.fields import binary, string, varint
@@ -40,49 +40,26 @@ _SILENT_S: Final = 3.0
 # As much of an MQTT 3.1.1 client as it takes to be told of one object.
 
 
-class MqttAddress(msgspec.Struct, frozen=True):
-    host: str
-    port: int
-    context: ssl.SSLContext | None
-
-
 class MqttListener:
-    """Used as `async with`: it is subscribed when it is entered. It leaves no row behind."""
+    """It leaves no row behind."""
 
-    def __init__(self, at: MqttAddress, app: str, name: str, credential: str | None) -> None:
-        self._at = at
-        self._app, self._topic = app, f"{app}/{name}"
-        self._credential = credential
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
 
-    async def __aenter__(self) -> Self:
-        at = self._at
-        self._reader, self._writer = await asyncio.open_connection(
-            at.host, at.port, ssl=at.context, server_hostname=at.host if at.context else None
-        )
-        try:
-            await self._subscribe()
-        except BaseException:
-            self._writer.close()
-            raise
-        return self
-
-    async def _subscribe(self) -> None:
+    async def subscribe(self, app: str, name: str, credential: str | None) -> None:
         flags, shown = _CLEAN, b""
-        if self._credential is not None:
+        if credential is not None:
             flags |= _WITH_CREDENTIAL
-            shown = string(self._app) + binary(self._credential.encode())
+            shown = string(app) + binary(credential.encode())
         head = string("MQTT") + bytes((4, flags)) + _KEEP_ALIVE_S.to_bytes(2)
         self._send(0x10, head + string(f"roskva-probe-{secrets.token_hex(4)}") + shown)
         _, body = await self._await(_CONNACK)
         if body[1]:
             raise Unauthorised(f"MQTT refuses to connect ({body[1]})")
-        self._send(0x82, b"\x00\x01" + string(self._topic) + b"\x01")
+        self._send(0x82, b"\x00\x01" + string(f"{app}/{name}") + b"\x01")
         _, body = await self._await(_SUBACK)
         if body[2] == _REFUSED:
             raise Unauthorised("MQTT refuses to subscribe")
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
 
     async def version(self) -> int | None:
         """The next that it is told; None: unknown."""
@@ -187,20 +164,7 @@ class Paths:
         return took
 
     @asynccontextmanager
-    async def websocket(self, progress: Progress) -> AsyncIterator[Told]:
-        """To each of the processes with shards."""
-        names = set(self._target.objects)
-        async with self._listening("websocket", PROBE_APP, names, progress) as told:
-            yield told
-
-    @asynccontextmanager
-    async def pipeline(self, progress: Progress) -> AsyncIterator[Told]:
-        names = {self._target.first}
-        async with self._listening("pipeline", PROBE_SLOW_APP, names, progress) as told:
-            yield told
-
-    @asynccontextmanager
-    async def _listening(
+    async def client(
         self, identity: str, app: str, names: set[str], progress: Progress
     ) -> AsyncIterator[Told]:
         async with self._client(identity, app) as client:
@@ -236,10 +200,15 @@ class Paths:
 
     @asynccontextmanager
     async def mqtt(self, progress: Progress) -> AsyncIterator[Told]:
-        target = self._target
-        host, port = urlsplit(target.url).hostname or "", target.mqtt_port or 0
-        at, shown = MqttAddress(host, port, target.context), target.credential(PROBE_APP, "mqtt")
-        async with MqttListener(at, PROBE_APP, target.first, shown) as listener:
+        target, context = self._target, self._target.context
+        host = urlsplit(target.url).hostname or ""
+        reader, writer = await asyncio.open_connection(
+            host, target.mqtt_port, ssl=context, server_hostname=host if context else None
+        )
+        try:
+            listener = MqttListener(reader, writer)
+            credential = target.credential(PROBE_APP, "mqtt")
+            await listener.subscribe(PROBE_APP, target.first, credential)
             await listener.version()
 
             async def told(published: ProbeUpdate) -> float:
@@ -248,6 +217,8 @@ class Paths:
                 return time.perf_counter() - published.began
 
             yield told
+        finally:
+            writer.close()
 
     @asynccontextmanager
     async def events(self, progress: Progress) -> AsyncIterator[Told]:

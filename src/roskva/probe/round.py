@@ -10,8 +10,9 @@ whoever waits for a version is served by any later one.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Final
 
 import httpx
@@ -78,7 +79,7 @@ class _Round:
     async def run(self) -> list[Measurement]:
         paths, target = self._paths, self._target
         listeners: dict[str, Listener] = {
-            "notify-websocket": paths.websocket,
+            "notify-websocket": partial(paths.client, "websocket", PROBE_APP, set(target.objects)),
             "notify-events": paths.events,
             "reconnect": paths.reconnect,
         }
@@ -92,30 +93,40 @@ class _Round:
             found.append(Measurement("notify-pipeline", None, target.pipeline_trouble))
         elif target.pipeline:
             slow = _Publication(["notify-pipeline"])
-            work.append(self._listen("notify-pipeline", paths.pipeline, slow))
+            listener = partial(paths.client, "pipeline", PROBE_SLOW_APP, {target.first})
+            work.append(self._listen("notify-pipeline", listener, slow))
             publishing.append(self._publish(slow, PROBE_SLOW_APP, [target.first]))
-        found += await asyncio.gather(*work, self._published(*publishing), self._registered())
+        found += await asyncio.gather(
+            *work, self._published(*publishing), self._measured("register", self._register)
+        )
         return [outcome for outcome in found if outcome is not None]
 
     def _patience(self, sli: str) -> float:
         return max(PATIENCE_S, self._slo.of(sli).target_ms / 1000)
 
-    async def _registered(self) -> Measurement:
-        progress, within_s = Progress(), self._patience("register")
+    async def _measured(
+        self, sli: str, work: Callable[[Progress, float], Awaitable[float]]
+    ) -> Measurement:
+        """`work` is told how many seconds it may take for each of its steps."""
+        progress, within_s = Progress(), self._patience(sli)
         try:
-            async with asyncio.timeout(within_s):
-                return Measurement("register", round(await self._paths.register(progress), 6))
+            return Measurement(sli, round(await work(progress, within_s), 6))
         except TimeoutError:
-            return Measurement("register", None, self._late(progress, within_s))
+            return Measurement(sli, None, self._late(progress, within_s))
         except _TROUBLE as error:
-            return Measurement("register", None, _text_of(error))
+            return Measurement(sli, None, _text_of(error))
+
+    async def _register(self, progress: Progress, within_s: float) -> float:
+        async with asyncio.timeout(within_s):
+            return await self._paths.register(progress)
 
     async def _listen(
         self, sli: str, listener: Listener, publication: "_Publication"
     ) -> Measurement | None:
-        progress, within_s = Progress(), self._patience(sli)
         ready = False
-        try:
+
+        async def work(progress: Progress, within_s: float) -> float:
+            nonlocal ready
             async with AsyncExitStack() as stack:
                 try:
                     async with asyncio.timeout(within_s):
@@ -126,16 +137,14 @@ class _Round:
                 published = await publication.published
                 async with asyncio.timeout(within_s):
                     took = await told(published)
-            return Measurement(sli, round(took, 6))
-        except TimeoutError:
-            error = self._late(progress, within_s)
-        except _TROUBLE as trouble:
-            error = _text_of(trouble)
-        if ready:
+            return took
+
+        found = await self._measured(sli, work)
+        if ready and found.seconds is None:
             await publication.over.wait()
             if publication.failures:
                 return None
-        return Measurement(sli, None, error)
+        return found
 
     def _late(self, progress: Progress, within_s: float) -> str:
         text = f"not within {within_s:g} s"

@@ -19,8 +19,8 @@ import logging
 import secrets
 from asyncio import Future
 from contextlib import AsyncExitStack, suppress
-from types import TracebackType
-from typing import Final, Self
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import httpx
 import msgspec
@@ -60,19 +60,15 @@ _HEADERS: Final = {"content-type": "application/json"}
 # What is not acknowledged yet.
 
 
+@dataclass(eq=False, slots=True)
 class Waiting:
     """An update or a reset, as it goes into a request, and whom to tell."""
 
-    __slots__ = ("body", "depends", "done", "is_reset", "name")
-
-    def __init__(
-        self, name: str, body: bytes, done: Future[int], *, depends: bool, is_reset: bool = False
-    ) -> None:
-        self.name = name
-        self.body = body
-        self.done = done
-        self.depends = depends
-        self.is_reset = is_reset
+    name: str
+    body: bytes
+    done: Future[int]
+    depends: bool
+    is_reset: bool = False
 
 
 class Buffer:
@@ -161,19 +157,14 @@ class Publisher:
             self._to_end = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *raised: Any) -> None:
         """Left in peace, it waits a moment for what other tasks are still publishing."""
         self._closed = True
         try:
             if kind is None:
                 await self._flush()
         finally:
-            await self._to_end.__aexit__(kind, error, traceback)
+            await self._to_end.__aexit__(kind, *raised)
 
     async def publish(
         self,
@@ -218,7 +209,7 @@ class Publisher:
         check_name(update.name)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         body = msgspec.json.encode(update)
-        return Waiting(update.name, body, done, depends=depends, is_reset=is_reset)
+        return Waiting(update.name, body, done, depends, is_reset)
 
     async def _until_settled(self, item: Waiting, give_up_after: float | None) -> int:
         try:

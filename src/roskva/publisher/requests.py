@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from roskva.errors import Refused, RoskvaError, Unavailable, error_of
+from roskva.model import MAX_VERSION
 
 
 class UpdateBody(msgspec.Struct, omit_defaults=True):
@@ -15,6 +16,12 @@ class UpdateBody(msgspec.Struct, omit_defaults=True):
     version: str | None = None
     source: str | None = None
     payload: bytes | None = None
+
+
+def is_version(text: str) -> bool:
+    """Whether it is one in digits."""
+    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_VERSION))
+    return digits and int(text) <= MAX_VERSION
 
 
 class PublishFailure(msgspec.Struct, frozen=True):

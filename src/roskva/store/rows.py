@@ -227,11 +227,7 @@ def client_row(cells: Row) -> ClientRow | None:
     return ClientRow(
         cells[_SEEN].timestamp,
         _decode_created(cells[_CREATED].value).application,
-        [
-            _registered(column, cell)
-            for column, cell in cells.items()
-            if column.startswith(_REGISTERED)
-        ],
+        _registered(cells),
     )
 
 
@@ -242,7 +238,7 @@ def stored_client(cells: Row) -> StoredClient:
         _decode_int(cells[_SEEN].value) if _SEEN in cells else None,
         created.application if created else None,
         created.created_at if created else None,
-        [_registered(column, cell) for column, cell in cells.items() if column[:1] == _REGISTERED],
+        _registered(cells),
     )
 
 
@@ -250,9 +246,16 @@ def stored_object(cells: Row) -> ObjectRow:
     return object_row(cells.get(_VERSION), cells.get(_MARK))
 
 
-def _registered(column: bytes, cell: Cell) -> Registered:
-    acked = _decode_acked(cell.value)
-    return Registered(column[len(_REGISTERED) :].decode(), acked.version, acked.epoch)
+def _registered(cells: Row) -> list[Registered]:
+    acked = (
+        (column, _decode_acked(cell.value))
+        for column, cell in cells.items()
+        if column.startswith(_REGISTERED)
+    )
+    return [
+        Registered(column[len(_REGISTERED) :].decode(), cell.version, cell.epoch)
+        for column, cell in acked
+    ]
 
 
 def shard_row(cells: Row) -> PutShard | None:

@@ -176,57 +176,44 @@ async def three_programs(console: Console, node: DemoNode) -> AsyncIterator[list
 
 async def show_crashes(console: Console, node: DemoNode, viewers: list[Viewer]) -> bool:
     """Whether every one of them knew what it should."""
-    story = _CrashStory(console, node, viewers)
-    async with roskva.Publisher(node.url, app=_APP) as publisher:
-        await story.run(publisher)
-    return story.held
+    held, say = True, console.print
 
-
-class _CrashStory:
-    def __init__(self, console: Console, node: DemoNode, viewers: list[Viewer]) -> None:
-        self._say = console.print
-        self._node = node
-        self._viewers = viewers
-        self.held = True
-
-    async def run(self, publisher: roskva.Publisher) -> None:
-        self._say("A price list changes: its backend publishes version 1.")
-        await self._publish(publisher, 1)
-        self._say(
-            "\n[red]✗ kill −9[/] of a registrar: the process that held connections of clients."
-        )
-        await self._node.kill("registrar-0")
-        self._say("Nothing is lost with it: they connect to the other one. Version 2 is published.")
-        await self._publish(publisher, 2)
-        self._say("\n[red]✗ kill −9[/] of the state process that has the price list.")
-        await self._node.kill(self._node.owner_of(KEY).name)
-        self._say("Publishing waits until it is back: then version 3 is on disk, and acknowledged.")
-        await self._publish(publisher, 3)
-        away = self._viewers[-1]
-        self._say(f"\n[bold]{away.name}[/] goes away. Meanwhile {_MISSED} versions are published.")
-        await away.stop()
-        last = 3 + _MISSED
-        for version in range(4, last + 1):
-            await publisher.publish(_NAME, version)
-        heard = away.heard
-        await away.start()
-        self._say("It comes back, with the session it had:")
-        await self._all_know(last)
-        told = away.heard - heard
-        often = {1: "once", 2: "twice"}.get(told, f"{told} times")
-        self._say(f"  and was told {often}, not {_MISSED} times: an absence costs nothing.\n")
-
-    async def _publish(self, publisher: roskva.Publisher, version: int) -> None:
-        await publisher.publish(_NAME, version)
-        await self._all_know(version)
-
-    async def _all_know(self, version: int) -> None:
-        for viewer in self._viewers:
+    async def all_know(version: int) -> None:
+        nonlocal held
+        for viewer in viewers:
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     await viewer.until_it_knows(version)
             except TimeoutError:
-                self.held = False
-                self._say(f"  [red]{viewer.name} still believes in {viewer.version}[/]")
+                held = False
+                say(f"  [red]{viewer.name} still believes in {viewer.version}[/]")
             else:
-                self._say(f"  [green]✓[/] {viewer.name:14} knows version {version}")
+                say(f"  [green]✓[/] {viewer.name:14} knows version {version}")
+
+    async with roskva.Publisher(node.url, app=_APP) as publisher:
+        say("A price list changes: its backend publishes version 1.")
+        await publisher.publish(_NAME, 1)
+        await all_know(1)
+        say("\n[red]✗ kill −9[/] of a registrar: the process that held connections of clients.")
+        await node.kill("registrar-0")
+        say("Nothing is lost with it: they connect to the other one. Version 2 is published.")
+        await publisher.publish(_NAME, 2)
+        await all_know(2)
+        say("\n[red]✗ kill −9[/] of the state process that has the price list.")
+        await node.kill(node.owner_of(KEY).name)
+        say("Publishing waits until it is back: then version 3 is on disk, and acknowledged.")
+        await publisher.publish(_NAME, 3)
+        await all_know(3)
+        away, last = viewers[-1], 3 + _MISSED
+        say(f"\n[bold]{away.name}[/] goes away. Meanwhile {_MISSED} versions are published.")
+        await away.stop()
+        for version in range(4, last + 1):
+            await publisher.publish(_NAME, version)
+        heard = away.heard
+        await away.start()
+        say("It comes back, with the session it had:")
+        await all_know(last)
+    told = away.heard - heard
+    often = {1: "once", 2: "twice"}.get(told, f"{told} times")
+    say(f"  and was told {often}, not {_MISSED} times: an absence costs nothing.\n")
+    return held

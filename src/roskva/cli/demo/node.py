@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from roskva.links.processes import Process, RunningNode, running
 from roskva.model import shard_of
+from roskva.pipeline.machine import tree
 
 PATIENCE_S: Final = 60.0
 _HELD_S: Final = 2.0
@@ -39,7 +41,7 @@ class DemoNode:
         )
         try:
             self.announced = await self._started()
-            await self._until_ready()
+            await self._get("/readyz", lambda told: told.is_success)
         except BaseException:
             await self._stop()
             raise
@@ -67,25 +69,20 @@ class DemoNode:
 
     async def status(self) -> dict[str, Any]:
         """From whichever registrar answers: each knows them all."""
-        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient() as http:
-            while True:
-                with suppress(httpx.HTTPError):
-                    found: dict[str, Any] = (await http.get(f"{self.url}/v1/status")).json()
-                    return found
-                await asyncio.sleep(0.1)
+        found: dict[str, Any] = (await self._get("/v1/status", lambda told: True)).json()
+        return found
 
     async def kill(self, name: str) -> None:
         """With −9. Another is started in its place."""
         os.kill(await self.pid(name), signal.SIGKILL)
 
     async def pid(self, name: str) -> int:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:  # a registrar that was just killed does not say its own
-                processes = (await self.status())["processes"]
-                pids = [p["pid"] for p in processes if p["name"] == name and "pid" in p]
-                if pids:
-                    return int(pids[0])
-                await asyncio.sleep(0.1)
+        """A registrar that was just killed does not say its own."""
+
+        def pids(told: httpx.Response) -> list[int]:
+            return [p["pid"] for p in told.json()["processes"] if p["name"] == name and "pid" in p]
+
+        return pids(await self._get("/v1/status", lambda told: bool(pids(told))))[0]
 
     async def keep_down(self, pid: int, seconds: float) -> int:
         """Kill it, and whoever is started in its place; returns how often.
@@ -114,10 +111,8 @@ class DemoNode:
 
     def _children(self) -> set[int]:
         """The processes that serve, not the pipeline."""
-        parent = self._process.pid
-        tasks = Path(f"/proc/{parent}/task")
-        found = {int(pid) for task in tasks.iterdir() for pid in _words(task / "children")}
-        return {pid for pid in found if "roskva.server.processes" in _command_line(pid)}
+        below = tree(self._process.pid)
+        return {pid for pid in below if "roskva.server.processes" in _command_line(pid)}
 
     async def _started(self) -> RunningNode:
         async with asyncio.timeout(PATIENCE_S):
@@ -127,12 +122,13 @@ class DemoNode:
                 await asyncio.sleep(0.05)
         return found
 
-    async def _until_ready(self) -> None:
-        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient() as http:
+    async def _get(self, path: str, good: Callable[[httpx.Response], bool]) -> httpx.Response:
+        """The first good answer."""
+        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(base_url=self.url) as http:
             while True:
                 with suppress(httpx.HTTPError):
-                    if (await http.get(f"{self.url}/readyz")).status_code == 200:
-                        return
+                    if good(told := await http.get(path)):
+                        return told
                 await asyncio.sleep(0.1)
 
     async def _stop(self) -> None:
@@ -146,15 +142,8 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []
-
-
 def _command_line(pid: int) -> str:
-    """The command line of a process, if there is one."""
+    """Nothing, if there is no such process any more."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

@@ -8,10 +8,8 @@ import json
 import statistics
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rich.console import Console
 from rich.padding import Padding
@@ -86,40 +84,25 @@ class Shelf:
 
 
 class Backend:
-    """Publishes ever newer versions of its items. Used as `async with`."""
+    """Publishes ever newer versions of its items."""
 
-    def __init__(self, url: str, items: list[str]) -> None:
+    def __init__(self, items: list[str]) -> None:
         self.acknowledged = dict.fromkeys(items, 1)
         self._published_at: dict[tuple[str, int], float] = {}
-        self._publisher = roskva.Publisher(url, app=APP)
         self._changed = asyncio.Condition()
 
-    async def __aenter__(self) -> Self:
-        await self._publisher.__aenter__()
-        self._task = asyncio.create_task(self._publish())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        await self._publisher.__aexit__(kind, error, trace)
-
-    async def _publish(self) -> None:
-        while True:
-            for item in self.acknowledged:
-                version = self.acknowledged[item] + 1
-                self._published_at[item, version] = time.monotonic()
-                await self._publisher.publish(item, version)
-                async with self._changed:
-                    self.acknowledged[item] = version
-                    self._changed.notify_all()
-            await asyncio.sleep(_PAUSE_S)
+    async def publish(self, url: str) -> None:
+        """Until cancelled."""
+        async with roskva.Publisher(url, app=APP) as publisher:
+            while True:
+                for item in self.acknowledged:
+                    version = self.acknowledged[item] + 1
+                    self._published_at[item, version] = time.monotonic()
+                    await publisher.publish(item, version)
+                    async with self._changed:
+                        self.acknowledged[item] = version
+                        self._changed.notify_all()
+                await asyncio.sleep(_PAUSE_S)
 
     async def until_beyond(self, versions: dict[str, int]) -> None:
         """Something newer than these is acknowledged."""
@@ -175,10 +158,8 @@ def _two_states(node: DemoNode) -> tuple[str, str]:
 
 class _PipelineStory:
     def __init__(self, console: Console, node: DemoNode, incoming: Path, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self._say = console.print
-        self._node = node
-        self._incoming = incoming
+        self._say, self._node = console.print, node
+        self._incoming, self._shelf = incoming, shelf
 
     async def run(self, down: str, up: str) -> bool:
         try:
@@ -213,10 +194,10 @@ class _PipelineStory:
             "backends now publish a few versions of each per second."
         )
         pid = await self._node.pid(down)
-        async with (
-            Backend(self._node.url, others) as going_on,
-            Backend(self._node.url, mine) as waiting,
-        ):
+        going_on, waiting = Backend(others), Backend(mine)
+        async with asyncio.TaskGroup() as tasks:
+            url = self._node.url
+            publishing = [tasks.create_task(one.publish(url)) for one in (going_on, waiting)]
             await self._shelf.until_it_knows(dict.fromkeys(self._shelf.items, 5))
             began = time.monotonic()
             self._say(
@@ -233,6 +214,8 @@ class _PipelineStory:
             )
             await waiting.until_beyond(acknowledged)
             self._say(f"  It is back, {time.monotonic() - began:.0f} s after the first kill.")
+            for task in publishing:
+                task.cancel()
         acknowledged = going_on.acknowledged | waiting.acknowledged
         await self._shelf.until_it_knows(acknowledged)
         self._say(

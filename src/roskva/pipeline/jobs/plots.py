@@ -9,7 +9,7 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from roskva.pipeline.jobs.latency import Latency
 
@@ -32,6 +32,7 @@ _MEANING: Final = {
     "matched": "matched",
     "sent": "sent to the client",
 }
+_SHARES: Final = (0, 0.2, 0.4, 0.6, 0.8, 1)
 _MARKED: Final = {0.5: "p50", 0.9: "p90", 0.99: "p99"}
 
 
@@ -71,10 +72,9 @@ def curve(found: Latency) -> Figure:
     axes.set_xscale("log")
     _milliseconds(axes, [max(time, 1e-3) for time in (*found.sent.curve, *found.acked.curve)])
     axes.set_ylim(0, 1.08)  # with room for what is written above the highest marks
-    axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
-    axes.set_xlabel("since it was published")
-    axes.set_ylabel("deliveries that took at most so long")
+    axes.set_yticks(_SHARES)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set(xlabel="since it was published", ylabel="deliveries that took at most so long")
     axes.grid(True, which="major", color=_FAINT, alpha=0.25, linewidth=0.8)
     axes.legend(loc="lower right", frameon=False)
     _title(figure, "How long a notification takes", _subtitle(found))
@@ -121,8 +121,8 @@ def stages(found: Latency) -> Figure:
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, 1.12)
-    axes.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+    axes.set_xticks(_SHARES)
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.set_xlabel("of the time from published to sent; the means of each group")
     axes.grid(True, axis="x", color=_FAINT, alpha=0.25, linewidth=0.8)
     axes.set_axisbelow(True)

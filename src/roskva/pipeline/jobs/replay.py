@@ -19,6 +19,7 @@ marker, and a node or another replay starts from the beginning.
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from roskva.core.effects import ObjectRow, PutObject, PutShard, Write
@@ -35,6 +36,7 @@ from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.reader import LogReader
 from roskva.model import NO_EPOCH, NO_MARK, NO_VERSION, shard_epoch
+from roskva.pipeline.columns import NamedSource
 from roskva.pipeline.history import history
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
@@ -74,7 +76,8 @@ def replay(
     rebuilt = object_rows(read.filter("object IS NOT NULL"), lost_up_to, epoch).persist()
     spark.dataSource.register(RowsSink)
     rebuilt.repartition(1).write.format(FORMAT).mode("append").save(str(store))
-    _finish(store, PutShard(epoch, reader.lineage, end))
+    with closing(RocksStore(store)) as opened:
+        opened.write(rows.operations_of(PutShard(epoch, reader.lineage, end)), sync=True)
     if out is not None:
         known = (F.col("epoch") == epoch).alias("known")
         out(rebuilt.select("object", "version", "mark", known, "source", "published_at"))
@@ -107,11 +110,8 @@ def object_rows(updates: DataFrame, lost_up_to: int, epoch: int) -> DataFrame:
 def _refuse_if_used(store: Path) -> None:
     if not store.is_dir():
         return
-    opened = RocksStore(store)
-    try:
+    with closing(RocksStore(store)) as opened:
         used = rows.shard_row(opened.read(rows.SHARD_ROW)) is not None
-    finally:
-        opened.close()
     if used:
         raise BadInput(
             f"{store} is not lost: the node goes on from it, and reads from the feed what it has "
@@ -119,20 +119,10 @@ def _refuse_if_used(store: Path) -> None:
         )
 
 
-def _finish(store: Path, shard: PutShard) -> None:
-    opened = RocksStore(store)
-    try:
-        opened.write(rows.operations_of(shard), sync=True)
-    finally:
-        opened.close()
-
-
-class RowsSink(DataSource):
+class RowsSink(NamedSource):
     """Writes `object_rows` into a store that nobody else has open; from a single task."""
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
+    NAME = FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> "RowsWriter":
         return RowsWriter(Path(self.options["path"]))
@@ -149,15 +139,12 @@ class RowsWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         written = 0
-        store = RocksStore(self._store)
-        try:
+        with closing(RocksStore(self._store)) as store:
             for batch in iterator:
                 for operations in rows.batches(map(_put, batch.to_pylist())):
                     store.write(operations)
                 written += batch.num_rows
             store.sync()
-        finally:
-            store.close()
         return _RowsWritten(written)
 
 
