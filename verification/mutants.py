@@ -284,6 +284,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     _mutant(
+        "old news of the feed's end believed",
+        ("host.shard:ShardHost._feed_ends", "event.last > self.feed_end", "True"),
+    ),
+    _mutant(
         "group that is not durable counted as published",
         (
             "host.shard:ShardHost._refuse",

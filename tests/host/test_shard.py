@@ -233,6 +233,16 @@ def test_an_offer_is_answered_when_it_is_on_disk() -> None:
     assert shard.step(Persisted(persist.id)) == [SendLink(9, Taken(3, LINEAGE, 1))]
 
 
+def test_an_end_of_the_feed_that_was_looked_at_before_the_last_commit_is_no_loss() -> None:
+    shard = shard_of_known(X)
+    epoch = shard.host.matcher.epoch
+    shard.publish(1, Update(X, 1))
+    shard.commit()
+    shard.step(FeedEnd(LINEAGE, 0, 5))
+    assert shard.host.matcher.epoch == epoch
+    assert shard.host.matcher.feed_last == 1
+
+
 # The store and the marker.
 
 

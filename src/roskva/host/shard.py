@@ -109,6 +109,7 @@ class ShardHost:
         self.fast_path = fast_path
         self.lineage = stored.lineage
         """Of the feed, once its end has been told."""
+        self.feed_end = 0
         self.publishes: dict[int, tuple[Handle, int, list[int]]] = {}
         """What is being appended: whom to answer, under which request, with which versions."""
         self.requests = 0
@@ -150,9 +151,7 @@ class ShardHost:
             case Failed(id=id):
                 self._stored(id, Failed(id // _ASKERS), now)
             case FeedEnd():
-                self.lineage = event.lineage
-                self._match(event, now)
-                self._move_marker()
+                self._feed_ends(event, now)
             case Apply() | FeedMissing():
                 self._match(event, now)
                 if self.matcher.applied >= self.read_up_to:
@@ -220,6 +219,7 @@ class ShardHost:
                 self._answer_no(link, message.request, Unavailable("the store does not answer"))
 
     def _appended(self, event: Appended, now: float) -> None:
+        self.feed_end = event.last
         self.observer.appended(event.entries)
         first = event.first
         for fast, run in _runs(event.entries, self.fast_path):
@@ -229,6 +229,13 @@ class ShardHost:
         for request in event.requests:
             link, number, versions = self.publishes.pop(request)
             self._effects.append(SendLink(link, UpdatesPublished(number, versions)))
+
+    def _feed_ends(self, event: FeedEnd, now: float) -> None:
+        """It was looked at before we hear of it, and more may have been appended meanwhile."""
+        if event.lineage != self.lineage or event.last > self.feed_end:
+            self.lineage, self.feed_end = event.lineage, event.last
+        self._match(FeedEnd(event.lineage, self.feed_end, event.bits), now)
+        self._move_marker()
 
     def _apply(self, first: int, entries: Sequence[tuple[int, Update]], now: float) -> None:
         for i in range(0, len(entries), SLICE):

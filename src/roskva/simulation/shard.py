@@ -35,7 +35,7 @@ from roskva.errors import StorageUnavailable
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
 from roskva.host.effects import Append, Appended, NotAppended, SetMarker
-from roskva.host.shard import HostEffect, ShardHost
+from roskva.host.shard import HostEffect, HostEvent, ShardHost
 from roskva.model import Key, shard_epoch
 from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 from roskva.simulation.network import Link
@@ -167,6 +167,11 @@ class ShardNode(Node):
 
     def counters(self) -> dict[str, int]:
         return {**self.rows.counters, **self.matcher.counters}
+
+    def step(self, event: HostEvent) -> None:
+        super().step(event)
+        if self.intact and self.matcher.counters["epochs"]:
+            raise Violation(f"{self.name} began a new epoch, and nothing was lost")
 
     def carry_out(self, effect: HostEffect) -> None:
         match effect:
@@ -341,7 +346,8 @@ class ShardNode(Node):
         try:
             with suppress(StorageUnavailable):  # a full disk is no reason not to read
                 self.log.tidy(self.wall_us())
-            self.step(self._feed_end())
+            end = self._feed_end()
+            self.later(self._io_delay(), lambda: self.step(end))
         except StorageUnavailable:
             return
         except PowerCut:
