@@ -5,7 +5,7 @@ are read as well.
 """
 
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from litestar import Litestar, MediaType, Request, Response, get, post
@@ -44,6 +44,7 @@ _STATUS: Final[tuple[tuple[type[RoskvaError], int], ...]] = (
     (Unavailable, 503),
 )
 _RETRY_AFTER_S: Final = "1"
+T = TypeVar("T")
 
 
 class HttpFailure(msgspec.Struct, frozen=True):
@@ -141,21 +142,18 @@ def _handlers(front: Front) -> list[ControllerRouterHandler]:
     ) -> Response[PublishOutcomes]:
         updates = data if isinstance(data, list) else [data]
         outcomes = await _publish(front, await _principal(front, request), updates)
-        results = [
-            PublishOutcome(error=_failure(outcome))
-            if isinstance(outcome, RoskvaError)
-            else PublishOutcome(str(outcome))
-            for outcome in outcomes
-        ]
         failed = [outcome for outcome in outcomes if isinstance(outcome, RoskvaError)]
+        results = PublishOutcomes(
+            [
+                PublishOutcome(error=_failure(outcome))
+                if isinstance(outcome, RoskvaError)
+                else PublishOutcome(str(outcome))
+                for outcome in outcomes
+            ]
+        )
         if updates and len(failed) == len(updates):
-            first = failed[0]
-            return Response(
-                PublishOutcomes(results),
-                status_code=status_of(type(first)),
-                headers=_headers(first),
-            )
-        return Response(PublishOutcomes(results))
+            return _refused(failed[0], results)
+        return Response(results)
 
     @post("/v1/reset", status_code=200, summary="Forget an object's version")
     async def reset(request: Request[Any, Any, Any], data: JSONBody[ObjectName]) -> dict[str, str]:
@@ -246,14 +244,13 @@ def _failure(error: RoskvaError) -> HttpFailure:
     return HttpFailure(error.code, str(error), error.retriable)
 
 
-def _headers(error: RoskvaError) -> dict[str, str]:
-    return {"Retry-After": _RETRY_AFTER_S} if error.retriable else {}
+def _refused(error: RoskvaError, body: T) -> Response[T]:
+    headers = {"Retry-After": _RETRY_AFTER_S} if error.retriable else {}
+    return Response(body, status_code=status_of(type(error)), headers=headers)
 
 
 def _refusal(error: RoskvaError) -> Response[Refusal]:
-    return Response(
-        Refusal(_failure(error)), status_code=status_of(type(error)), headers=_headers(error)
-    )
+    return _refused(error, Refusal(_failure(error)))
 
 
 def _who_are_you(error: NotIdentified) -> Response[Refusal]:
