@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from roskva import __version__
 from roskva.answer import answer_of
 from roskva.channels.admin import AdminView, admin_handlers, console_handlers
-from roskva.channels.base import Front
+from roskva.channels.base import Gateway
 from roskva.channels.events import events_handler
 from roskva.channels.peers import AdminDoor, NotIdentified, identified
 from roskva.errors import (
@@ -97,7 +97,7 @@ class ObjectState(msgspec.Struct, frozen=True):
 
 
 def http_app(
-    front: Front,
+    front: Gateway,
     inside: AdminView,
     door: AdminDoor,
     max_body_bytes: int,
@@ -135,7 +135,7 @@ def _refuse_encoded(request: Request[Any, Any, Any]) -> None:
         raise HTTPException("send the body without a Content-Encoding", status_code=415)
 
 
-def _handlers(front: Front) -> list[ControllerRouterHandler]:
+def _handlers(front: Gateway) -> list[ControllerRouterHandler]:
     @post("/v1/publish", status_code=200, summary="Publish one update or a list of them")
     async def publish(
         request: Request[Any, Any, Any], data: JSONBody[NewUpdate | list[NewUpdate]]
@@ -176,7 +176,7 @@ def _handlers(front: Front) -> list[ControllerRouterHandler]:
     return [publish, reset, read]
 
 
-def _health_handlers(front: Front) -> list[ControllerRouterHandler]:
+def _health_handlers(front: Gateway) -> list[ControllerRouterHandler]:
     @get("/healthz", media_type=MediaType.TEXT, summary="Is this process alive?")
     async def healthz() -> str:
         return "ok\n"
@@ -190,12 +190,12 @@ def _health_handlers(front: Front) -> list[ControllerRouterHandler]:
     return [healthz, readyz]
 
 
-async def _principal(front: Front, request: Request[Any, Any, Any]) -> Principal:
+async def _principal(front: Gateway, request: Request[Any, Any, Any]) -> Principal:
     return await identified(front, request.headers.get("authorization"))
 
 
 async def _publish(
-    front: Front, principal: Principal, updates: list[NewUpdate]
+    front: Gateway, principal: Principal, updates: list[NewUpdate]
 ) -> list[int | RoskvaError]:
     outcomes: list[int | RoskvaError] = []
     wellformed: list[Update] = []
