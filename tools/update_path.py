@@ -35,7 +35,7 @@ from roskva.net.writer import Writer
 from roskva.server.access.keys import token_keys
 from roskva.server.directory import DataDirectory
 from roskva.server.listeners import listen_all, wanted_ports
-from roskva.server.node import Node, Role
+from roskva.server.node import NodeProcess, Role
 from roskva.server.processes import processes
 from roskva.server.reload import Reloads
 
@@ -159,7 +159,7 @@ async def _record(directory: Path) -> list[Step]:
     role = Role(parts[0].name, parts[0].shards, True, parts)
     reloads = Reloads(Source(None, {}), config)
     stop, started = asyncio.Event(), asyncio.Event()
-    running = Node(role, config, data, token_keys(data.path), listeners, reloads)
+    running = NodeProcess(role, config, data, token_keys(data.path), listeners, reloads)
     with data.serving():
         serving = asyncio.create_task(running.run(stop, started.set))
         await started.wait()

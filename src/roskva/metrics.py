@@ -75,8 +75,8 @@ def _times(name: str, help: str, *labels: str) -> Measure:
     return Measure(f"roskva_{name}_seconds", "histogram", help, labels)
 
 
-def _of_node(measure: Measure) -> Measure:
-    return msgspec.structs.replace(measure, by_process=False)
+def _of_node(*measures: Measure) -> tuple[Measure, ...]:
+    return tuple(msgspec.structs.replace(measure, by_process=False) for measure in measures)
 
 
 GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
@@ -136,37 +136,27 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
     "Latency": (
         _times("stage", "Since publishing, until an update that is followed was there.", "stage"),
     ),
-    "Pipeline": tuple(
-        map(
-            _of_node,
-            (
-                _gauge("pipeline_running", "1 if the pipeline runs, 0 if it should and does not."),
-                _gauge("pipeline_lag_updates", "In the feed, and not at the matchers."),
-                _gauge("pipeline_lag_seconds", "How old the oldest of these is."),
-                _counter("pipeline_batches", "Micro-batches.", "part"),
-                _gauge("pipeline_batch_seconds", "What the last batch took.", "part", "stage"),
-                _counter("pipeline_ranges_delivered", "Taken from the bridge by matchers."),
-                _counter("pipeline_gaps_closed", "Gaps closed by reading the feed again."),
-                _counter("pipeline_rows", "Rows ingested.", "part"),
-                _counter("pipeline_dead_letters", "Rows that did not translate.", "part"),
-                _gauge("pipeline_resident_bytes", "Memory of all its processes."),
-                _counter("pipeline_cpu_seconds", "Processor time of all its processes."),
-            ),
-        )
+    "Pipeline": _of_node(
+        _gauge("pipeline_running", "1 if the pipeline runs, 0 if it should and does not."),
+        _gauge("pipeline_lag_updates", "In the feed, and not at the matchers."),
+        _gauge("pipeline_lag_seconds", "How old the oldest of these is."),
+        _counter("pipeline_batches", "Micro-batches.", "part"),
+        _gauge("pipeline_batch_seconds", "What the last batch took.", "part", "stage"),
+        _counter("pipeline_ranges_delivered", "Taken from the bridge by matchers."),
+        _counter("pipeline_gaps_closed", "Gaps closed by reading the feed again."),
+        _counter("pipeline_rows", "Rows ingested.", "part"),
+        _counter("pipeline_dead_letters", "Rows that did not translate.", "part"),
+        _gauge("pipeline_resident_bytes", "Memory of all its processes."),
+        _counter("pipeline_cpu_seconds", "Processor time of all its processes."),
     ),
-    "Prober": tuple(
-        map(
-            _of_node,
-            (
-                _counter("probe_rounds", "Rounds of the prober."),
-                _times("probe", "What users would see, if it did not fail.", "sli"),
-                _counter("probe_missed", "Rounds that failed, or took too long.", "sli"),
-                _gauge("slo_target_seconds", "What it may take.", "sli"),
-                _gauge("slo_kept", "1 if the last round kept it, 0 if not.", "sli"),
-                _gauge("slo_budget_left_ratio", "Of the error budget of a day.", "sli"),
-                _gauge("slo_burn_rate", "At 1 the budget lasts just as long.", "sli", "window"),
-            ),
-        )
+    "Prober": _of_node(
+        _counter("probe_rounds", "Rounds of the prober."),
+        _times("probe", "What users would see, if it did not fail.", "sli"),
+        _counter("probe_missed", "Rounds that failed, or took too long.", "sli"),
+        _gauge("slo_target_seconds", "What it may take.", "sli"),
+        _gauge("slo_kept", "1 if the last round kept it, 0 if not.", "sli"),
+        _gauge("slo_budget_left_ratio", "Of the error budget of a day.", "sli"),
+        _gauge("slo_burn_rate", "At 1 the budget lasts just as long.", "sli", "window"),
     ),
 }
 

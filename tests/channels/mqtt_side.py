@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roskva.answer import Answered
-from roskva.channels.base import Later, Outcomes, Timer
+from roskva.channels.base import Later, Outcomes, ScheduledCall
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt.connection import MqttConnection
 from roskva.channels.peers import Addresses, Peers
@@ -244,7 +244,7 @@ class RecordingFront:
         raise NotImplementedError
 
 
-def later(seconds: float, call: Callable[[], object]) -> Timer:
+def later(seconds: float, call: Callable[[], object]) -> ScheduledCall:
     """On the loop that runs when it is needed."""
     loop = asyncio.get_running_loop()
     return loop.call_later(seconds, call) if seconds else loop.call_soon(call)

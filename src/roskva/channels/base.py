@@ -10,7 +10,7 @@ A channel's duties, in order:
    one `Closed`, also if the core asked for the end.
 2. `send` writes at once, or not at all. What its delivery says of lagging goes to the core.
 3. A connection `enter`s the node's writer, and `leave`s it when it is lost.
-4. Nothing here waits: authorisation, publishing and reading are asked of the `Front`.
+4. Nothing here waits: authorisation, publishing and reading are asked of the `Gateway`.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +31,11 @@ Outcomes = Answered[list[int | RoskvaError]]
 """Called with the version under which each update is durable, or why it is not."""
 
 
-class Timer(Protocol):
+class ScheduledCall(Protocol):
     def cancel(self) -> object: ...
 
 
-Later = Callable[[float, Callable[[], object]], Timer]
+Later = Callable[[float, Callable[[], object]], ScheduledCall]
 """A call after so many seconds: an event loop's `call_later`, or a simulated one. After 0 seconds
 it comes when everything that has arrived was heard."""
 
@@ -52,7 +52,7 @@ class ClientConnection(Protocol):
         ...
 
 
-class Front(Protocol):
+class Gateway(Protocol):
     """The node as a channel sees it."""
 
     def step(self, event: Event) -> None:

@@ -24,7 +24,7 @@ from litestar import asgi
 from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
-from roskva.channels.base import Front
+from roskva.channels.base import Gateway
 from roskva.channels.peers import identified
 from roskva.core.effects import Closed, Watching
 from roskva.core.freshness import NEVER, Due, due
@@ -51,7 +51,7 @@ Told = tuple[int, str | None]
 """A version (NO_VERSION: unknown) and the hash of its epoch (None: the current one)."""
 
 
-def events_handler(front: Front) -> ASGIRouteHandler:
+def events_handler(front: Gateway) -> ASGIRouteHandler:
     @asgi("/v1/events", is_mount=False, copy_scope=True)
     async def events(scope: Scope, receive: Receive, send: Send) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
@@ -87,7 +87,7 @@ def _objects(wanted: Sequence[str]) -> list[Key]:
 
 
 async def _serve(
-    front: Front, principal: Principal, stream: "EventStream", receive: Receive, send: Send
+    front: Gateway, principal: Principal, stream: "EventStream", receive: Receive, send: Send
 ) -> None:
     head = [
         (b"content-type", b"text/event-stream; charset=utf-8"),

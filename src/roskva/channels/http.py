@@ -5,7 +5,7 @@ are read as well.
 """
 
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from litestar import Litestar, MediaType, Request, Response, get, post
@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from roskva import __version__
 from roskva.answer import answer_of
 from roskva.channels.admin import AdminView, admin_handlers, console_handlers
-from roskva.channels.base import Front
+from roskva.channels.base import Gateway
 from roskva.channels.events import events_handler
 from roskva.channels.peers import AdminDoor, NotIdentified, identified
 from roskva.errors import (
@@ -44,6 +44,7 @@ _STATUS: Final[tuple[tuple[type[RoskvaError], int], ...]] = (
     (Unavailable, 503),
 )
 _RETRY_AFTER_S: Final = "1"
+T = TypeVar("T")
 
 
 class HttpFailure(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ class ObjectState(msgspec.Struct, frozen=True):
 
 
 def http_app(
-    front: Front,
+    front: Gateway,
     inside: AdminView,
     door: AdminDoor,
     max_body_bytes: int,
@@ -134,28 +135,25 @@ def _refuse_encoded(request: Request[Any, Any, Any]) -> None:
         raise HTTPException("send the body without a Content-Encoding", status_code=415)
 
 
-def _handlers(front: Front) -> list[ControllerRouterHandler]:
+def _handlers(front: Gateway) -> list[ControllerRouterHandler]:
     @post("/v1/publish", status_code=200, summary="Publish one update or a list of them")
     async def publish(
         request: Request[Any, Any, Any], data: JSONBody[NewUpdate | list[NewUpdate]]
     ) -> Response[PublishOutcomes]:
         updates = data if isinstance(data, list) else [data]
         outcomes = await _publish(front, await _principal(front, request), updates)
-        results = [
-            PublishOutcome(error=_failure(outcome))
-            if isinstance(outcome, RoskvaError)
-            else PublishOutcome(str(outcome))
-            for outcome in outcomes
-        ]
         failed = [outcome for outcome in outcomes if isinstance(outcome, RoskvaError)]
+        results = PublishOutcomes(
+            [
+                PublishOutcome(error=_failure(outcome))
+                if isinstance(outcome, RoskvaError)
+                else PublishOutcome(str(outcome))
+                for outcome in outcomes
+            ]
+        )
         if updates and len(failed) == len(updates):
-            first = failed[0]
-            return Response(
-                PublishOutcomes(results),
-                status_code=status_of(type(first)),
-                headers=_headers(first),
-            )
-        return Response(PublishOutcomes(results))
+            return _refused(failed[0], results)
+        return Response(results)
 
     @post("/v1/reset", status_code=200, summary="Forget an object's version")
     async def reset(request: Request[Any, Any, Any], data: JSONBody[ObjectName]) -> dict[str, str]:
@@ -178,7 +176,7 @@ def _handlers(front: Front) -> list[ControllerRouterHandler]:
     return [publish, reset, read]
 
 
-def _health_handlers(front: Front) -> list[ControllerRouterHandler]:
+def _health_handlers(front: Gateway) -> list[ControllerRouterHandler]:
     @get("/healthz", media_type=MediaType.TEXT, summary="Is this process alive?")
     async def healthz() -> str:
         return "ok\n"
@@ -192,12 +190,12 @@ def _health_handlers(front: Front) -> list[ControllerRouterHandler]:
     return [healthz, readyz]
 
 
-async def _principal(front: Front, request: Request[Any, Any, Any]) -> Principal:
+async def _principal(front: Gateway, request: Request[Any, Any, Any]) -> Principal:
     return await identified(front, request.headers.get("authorization"))
 
 
 async def _publish(
-    front: Front, principal: Principal, updates: list[NewUpdate]
+    front: Gateway, principal: Principal, updates: list[NewUpdate]
 ) -> list[int | RoskvaError]:
     outcomes: list[int | RoskvaError] = []
     wellformed: list[Update] = []
@@ -246,14 +244,13 @@ def _failure(error: RoskvaError) -> HttpFailure:
     return HttpFailure(error.code, str(error), error.retriable)
 
 
-def _headers(error: RoskvaError) -> dict[str, str]:
-    return {"Retry-After": _RETRY_AFTER_S} if error.retriable else {}
+def _refused(error: RoskvaError, body: T) -> Response[T]:
+    headers = {"Retry-After": _RETRY_AFTER_S} if error.retriable else {}
+    return Response(body, status_code=status_of(type(error)), headers=headers)
 
 
 def _refusal(error: RoskvaError) -> Response[Refusal]:
-    return Response(
-        Refusal(_failure(error)), status_code=status_of(type(error)), headers=_headers(error)
-    )
+    return _refused(error, Refusal(_failure(error)))
 
 
 def _who_are_you(error: NotIdentified) -> Response[Refusal]:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from roskva.answer import answer_of
-from roskva.channels.base import Front
+from roskva.channels.base import Gateway
 from roskva.config import Config, read_secret
 from roskva.errors import Unauthorised
 from roskva.model import Principal
@@ -139,7 +139,7 @@ def credential_of(authorization: str | None) -> str | None:
     return authorization[len(_SCHEME) :].strip() or None
 
 
-async def identified(front: Front, authorization: str | None) -> Principal:
+async def identified(front: Gateway, authorization: str | None) -> Principal:
     try:
         return await answer_of(partial(front.identify, None, credential_of(authorization), None))
     except Unauthorised as error:

@@ -15,7 +15,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from roskva.channels.base import MAX_UNREAD_BYTES, Front
+from roskva.channels.base import MAX_UNREAD_BYTES, Gateway
 from roskva.channels.deadlines import Deadlines
 from roskva.channels.origins import REFUSED, Origins
 from roskva.channels.peers import (
@@ -67,7 +67,7 @@ class WebSockets:
 
     def __init__(
         self,
-        front: Front,
+        front: Gateway,
         peers: Peers,
         addresses: Addresses,
         origins: Origins,

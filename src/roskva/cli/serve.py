@@ -23,7 +23,7 @@ from roskva.server.access.keys import token_keys
 from roskva.server.admin.pipeline import PIPELINE_REPORT, PROBE_REPORT, why_no_prober
 from roskva.server.directory import DataDirectory
 from roskva.server.listeners import listen_all, wanted_ports
-from roskva.server.node import Node, Role
+from roskva.server.node import NodeProcess, Role
 from roskva.server.processes import Child, Supervisor, keep, processes, run, run_directory
 from roskva.server.reload import Reloads
 
@@ -143,7 +143,7 @@ def _serve(settings: Config, source: Source) -> None:
             else:
                 role = Role(parts[0].name, parts[0].shards, True, parts)
                 reloads = Reloads(source, settings)
-                node_itself = Node(role, settings, data, keys, listeners, reloads)
+                node_itself = NodeProcess(role, settings, data, keys, listeners, reloads)
                 run(node_itself, started, [partial(keep, child) for child in beside])
         finally:
             withdraw(data.path)

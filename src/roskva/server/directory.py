@@ -56,16 +56,12 @@ class _Format(msgspec.Struct, frozen=True):
     format: int
 
 
-class DataMeta(msgspec.Struct, frozen=True):
-    format: int
+class DataMeta(_Format, frozen=True):
     shards: int
     identity: int
 
 
-class ShardMeta(msgspec.Struct, frozen=True):
-    format: int
-    shards: int
-    identity: int
+class ShardMeta(DataMeta, frozen=True):
     shard: int
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import uvicorn
 
-from roskva.channels.base import Front
+from roskva.channels.base import Gateway
 from roskva.channels.http_protocol import BoundedHttp, Entrance, LateApp
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.origins import Origins, with_origins
@@ -148,7 +148,9 @@ class HttpPort(uvicorn.Server):
 
 
 class Listeners:
-    def __init__(self, front: Front, inside: "AdminView", config: Config, reloads: Reloads) -> None:
+    def __init__(
+        self, front: Gateway, inside: "AdminView", config: Config, reloads: Reloads
+    ) -> None:
         limits, first_try = config.limits, open_to_this_machine(config)
         self._tls: dict[str, Any] = {}
         if config.tls.enabled:

@@ -65,7 +65,7 @@ class Role(msgspec.Struct, frozen=True):
         return next(process.socket for process in self.processes if process.name == self.name)
 
 
-class Node:
+class NodeProcess:
     def __init__(
         self,
         role: Role,

@@ -30,7 +30,7 @@ from roskva.net.address import Ports
 from roskva.server.access.keys import token_keys
 from roskva.server.directory import DataDirectory
 from roskva.server.listeners import listen_all
-from roskva.server.node import Node, Role
+from roskva.server.node import NodeProcess, Role
 from roskva.server.reload import Reloads, load_again, on_hangup
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def run(
-    node: Node,
+    node: NodeProcess,
     started: Callable[[], None] = lambda: None,
     beside: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = (),
 ) -> None:
@@ -98,7 +98,7 @@ def child() -> None:
         data = DataDirectory.open(Path(config.node.data))
         sockets = listen_all(config, assignment.ports, shared=True) if role.front else None
         keys = token_keys(data.path)
-        run(Node(role, config, data, keys, sockets, Reloads(assignment.source, config)))
+        run(NodeProcess(role, config, data, keys, sockets, Reloads(assignment.source, config)))
     except RoskvaError as error:
         logging.error("%s: %s", assignment.role.name, error)
         sys.exit(1)

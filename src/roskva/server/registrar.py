@@ -62,7 +62,7 @@ _READ_TIMEOUT_S: Final = 5.0
 
 
 class RegistrarServer(RegistrarExecutor):
-    """The `Front` of every channel of this process."""
+    """The `Gateway` of every channel of this process."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from roskva.channels.base import Front, Later, Timer
+from roskva.channels.base import Gateway, Later, ScheduledCall
 from roskva.channels.mqtt.connection import MOST_ACKS, MqttConnection
 from roskva.channels.mqtt.publishes import Publishes
 from roskva.channels.mqtt.terms import MqttLimits
@@ -33,7 +33,7 @@ class MqttChannel:
 
     def __init__(
         self,
-        front: Front,
+        front: Gateway,
         addresses: Addresses,
         limits: MqttLimits,
         later: Later,
@@ -50,7 +50,7 @@ class MqttChannel:
         self.turn = 0
         self.counters: Counter[str] = Counter()
         self._visits: dict[int, dict[MqttConnection, None]] = {}
-        self._timer: Timer | None = None
+        self._timer: ScheduledCall | None = None
         self.publishing: set[Publishes] = set()
         """Those with something to answer."""
         self._closing: asyncio.Future[None] | None = None

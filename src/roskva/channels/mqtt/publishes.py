@@ -131,19 +131,15 @@ class Publishes:
     def _answer(self) -> None:
         """Up to the first that is still open. In one piece: a system call for each would cost more
         than all the rest."""
-        conn, unanswered, in_flight = self._conn, self._unanswered, self._in_flight
-        version, packets, come_back = conn.version, list[bytes](), False
+        conn, unanswered = self._conn, self._unanswered
+        packets, come_back = list[bytes](), False
         while unanswered and (outcome := unanswered[0].outcome) is not None:
             received = unanswered.popleft()
             if come_back:
                 continue
             if isinstance(outcome, RoskvaError):
                 self._count(outcome)
-                come_back = version != V5 and received.qos > 0 and outcome.retriable
-            elif received.qos == 1:
-                in_flight.pop(received.id, None)
-                packets.append(encode.puback(version, received.id))
-                continue
+                come_back = conn.version != V5 and received.qos > 0 and outcome.retriable
             if received.qos and not come_back:
                 packets.append(self._packet(received, outcome))
         if packets:
@@ -161,14 +157,12 @@ class Publishes:
         reason, text = Reason.SUCCESS, ""
         if isinstance(result, RoskvaError):
             reason, text = reason_of(type(result)), conn.explain(str(result))
-        if received.qos == 1:
-            self._in_flight.pop(id, None)
-            return encode.puback(conn.version, id, reason, text)
-        if reason == Reason.SUCCESS or conn.version != V5:
+        if received.qos == 2 and (reason == Reason.SUCCESS or conn.version != V5):
             self._in_flight[id] = True
         else:
             self._in_flight.pop(id, None)
-        return encode.pubrec(conn.version, id, reason, text)
+        answer = encode.puback if received.qos == 1 else encode.pubrec
+        return answer(conn.version, id, reason, text)
 
     def _count(self, error: RoskvaError) -> None:
         """On 3.1.1, and under QoS 0, nobody else hears of it; one line per connection is enough."""

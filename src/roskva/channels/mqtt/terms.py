@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from roskva.channels.base import MAX_UNREAD_BYTES, Front
+from roskva.channels.base import MAX_UNREAD_BYTES, Gateway
 from roskva.errors import (
     BadInput,
     BadName,
@@ -183,7 +183,7 @@ def version_in(payload: bytes) -> int:
     raise BadPayload("the payload is not a version: an integer from 0 to 2^63-1 in digits")
 
 
-def update_of(packet: PublishPacket | Will, front: Front, now_us: int) -> Update:
+def update_of(packet: PublishPacket | Will, front: Gateway, now_us: int) -> Update:
     object = parse_key(packet.topic)
     if front.assigns_versions(object.app):
         return Update(packet.topic, NO_VERSION, None, packet.payload, now_us)

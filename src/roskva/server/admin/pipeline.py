@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from roskva.config import Config, PipelineConfig
-from roskva.links.processes import read_report
+from roskva.links.processes import read_report, write_report
 from roskva.model import Key
 from roskva.server.admin.sentences import span
 from roskva.wire.admin import (
@@ -143,9 +143,8 @@ def _last_lines(file: Path, count: int) -> list[str]:
 
 def _job(data: Path, name: str) -> JobNow | None:
     directory = data / JOBS / name
-    try:
-        kept = msgspec.json.decode((directory / RESULT).read_bytes(), type=Kept)
-    except (FileNotFoundError, msgspec.DecodeError):
+    kept = read_report(directory / RESULT, Kept)
+    if kept is None:
         return None
     plots = sorted(path.name for path in directory.glob("*.svg"))
     return JobNow(name, kept.at, kept.seconds, kept.found, plots)
@@ -153,17 +152,19 @@ def _job(data: Path, name: str) -> JobNow | None:
 
 def plot(data: Path, job: str, name: str) -> bytes | None:
     """A job's picture, as SVG."""
-    known = (
-        {path.name: path for path in (data / JOBS / job).glob("*.svg")} if job in JOB_NAMES else {}
-    )
-    return known[name].read_bytes() if name in known else None
+    if job not in JOB_NAMES:
+        return None
+    found = next((p for p in (data / JOBS / job).glob("*.svg") if p.name == name), None)
+    return None if found is None else found.read_bytes()
 
 
 def audited(data: Path, key: Key) -> ObjectAudit | None:
     """What the last audit counted of this object; it had no registrations if it is not there."""
     directory = data / JOBS / "audit"
+    kept = read_report(directory / RESULT, Kept)
+    if kept is None:
+        return None
     try:
-        kept = msgspec.json.decode((directory / RESULT).read_bytes(), type=Kept)
         with (directory / OBJECTS).open("rb") as lines:
             prefix = b"[" + msgspec.json.encode(key) + b","
             for line in lines:
@@ -181,9 +182,7 @@ def keep(data: Path, job: str, began_at: float, found: msgspec.Struct) -> Path:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     now = time.time()
     kept = Kept(now, round(now - began_at, 1), msgspec.to_builtins(found))
-    temporary = directory / f"{RESULT}.tmp"
-    temporary.write_bytes(msgspec.json.encode(kept))
-    temporary.replace(directory / RESULT)
+    write_report(directory / RESULT, kept)
     return directory
 
 

@@ -4,7 +4,8 @@ Pure functions over what was found. The console, the admin API and `roskva expla
 all say what is said here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from roskva.errors import Fenced, TokenRejected, Unauthorised, Unavailable
@@ -220,6 +221,9 @@ def _registered(at: ObjectNow) -> str:
 
 # The node.
 
+_bad = partial(NodeTrouble, "bad")
+_warn = partial(NodeTrouble, "warn")
+
 
 def find_troubles(
     processes: Sequence[ProcessNow],
@@ -235,12 +239,11 @@ def find_troubles(
     for shard in shards:
         found += _shard(shard, registrars)
     if freshness.slow_sessions:
-        one = freshness.slow_sessions == 1
         found.append(
-            NodeTrouble(
-                "warn",
-                f"{freshness.slow_sessions:,} {'client does' if one else 'clients do'} not read "
-                "what they are sent: they are skipped, and told the newest when they do.",
+            _warn(
+                f"{_many(freshness.slow_sessions, 'client')} "
+                f"{'does' if freshness.slow_sessions == 1 else 'do'} not read what they are sent: "
+                "they are skipped, and told the newest when they do."
             )
         )
     return sorted(found, key=lambda trouble: trouble.level != "bad")
@@ -252,7 +255,7 @@ def explain_node(found: Sequence[NodeTrouble], sessions: int, freshness: Freshne
         return found[0].text + more
     if not sessions:
         return "Everything works. Nobody is connected."
-    who = f"{sessions:,} {'session' if sessions == 1 else 'sessions'}"
+    who = _many(sessions, "session")
     if freshness.pending:
         return (
             f"Everything works. Of {freshness.registrations:,} registrations in {who}, "
@@ -261,77 +264,60 @@ def explain_node(found: Sequence[NodeTrouble], sessions: int, freshness: Freshne
     return f"Everything works. All {freshness.registrations:,} registrations in {who} are fresh."
 
 
-def _processes(processes: Sequence[ProcessNow], shards: Sequence[ShardNow]) -> list[NodeTrouble]:
-    found = []
+def _processes(
+    processes: Sequence[ProcessNow], shards: Sequence[ShardNow]
+) -> Iterator[NodeTrouble]:
     for process in processes:
         if not process.error:
             continue
         owned = [str(shard.shard) for shard in shards if shard.process == process.name]
+        effect = "its clients are connecting elsewhere"
         if owned:
-            named = f"shard {owned[0]}" if len(owned) == 1 else f"shards {', '.join(owned)}"
+            named = f"shard{'s' * (len(owned) > 1)} {', '.join(owned)}"
             effect = f"{named} take{'s' * (len(owned) == 1)} no updates and cannot tell anybody"
-        else:
-            effect = "its clients are connecting elsewhere"
-        found.append(
-            NodeTrouble("bad", f"{process.name} does not answer: {effect}, until it is back.")
-        )
-    return found
+        yield _bad(f"{process.name} does not answer: {effect}, until it is back.")
 
 
-def _shard(shard: ShardNow, registrars: int) -> list[NodeTrouble]:
+def _shard(shard: ShardNow, registrars: int) -> Iterator[NodeTrouble]:
     if not shard.answers:
-        return []  # its process does not, and that is said
+        return  # its process does not, and that is said
     lag = shard.feed_end - shard.applied
     if not shard.caught_up:
-        return [
-            NodeTrouble(
-                "warn",
-                f"Shard {shard.shard} is catching up with its feed, and is silent until then: "
-                f"{lag:,} updates to go.",
-            )
-        ]
-    if lag > _LAG_UPDATES:
-        return [NodeTrouble("warn", f"Shard {shard.shard} is {lag:,} updates behind its feed.")]
-    if shard.links < registrars:
-        return [
-            NodeTrouble(
-                "warn",
-                f"Shard {shard.shard} is linked to {shard.links} of {registrars} registrars: "
-                "clients of the others wait.",
-            )
-        ]
-    return []
+        yield _warn(
+            f"Shard {shard.shard} is catching up with its feed, and is silent until then: "
+            f"{lag:,} updates to go."
+        )
+    elif lag > _LAG_UPDATES:
+        yield _warn(f"Shard {shard.shard} is {lag:,} updates behind its feed.")
+    elif shard.links < registrars:
+        yield _warn(
+            f"Shard {shard.shard} is linked to {shard.links} of {registrars} registrars: "
+            "clients of the others wait."
+        )
 
 
-def _pipeline(pipeline: PipelineNow) -> list[NodeTrouble]:
+def _pipeline(pipeline: PipelineNow) -> Iterator[NodeTrouble]:
     if pipeline.state == "failed":
-        return [NodeTrouble("bad", f"The pipeline has failed: {pipeline.why or 'see its log'}.")]
-    found = []
+        yield _bad(f"The pipeline has failed: {pipeline.why or 'see its log'}.")
+        return
     for part in pipeline.parts:
         name = part.name[:1].upper() + part.name[1:]
         if part.state == "failed":
-            found.append(
-                NodeTrouble("bad", f"{name} has failed and is tried again: {part.last_error}")
-            )
+            yield _bad(f"{name} has failed and is tried again: {part.last_error}")
         if part.gaps:
             shards = ", ".join(map(str, part.gaps))
-            found.append(NodeTrouble("warn", f"The bridge is closing a gap of shard {shards}."))
+            yield _warn(f"The bridge is closing a gap of shard {shards}.")
         elif (part.lag_seconds or 0.0) > _LAG_S:
             behind = f"{span(part.lag_seconds or 0.0)}, {part.lag_updates or 0:,} updates"
-            found.append(NodeTrouble("warn", f"{name} is {behind} behind the feed."))
+            yield _warn(f"{name} is {behind} behind the feed.")
         if part.dead_letters:
-            found.append(
-                NodeTrouble(
-                    "warn", f"{name} could not publish {part.dead_letters:,} rows: see why."
-                )
-            )
-    return found
+            yield _warn(f"{name} could not publish {part.dead_letters:,} rows: see why.")
 
 
 def _missed(objective: Objective) -> NodeTrouble:
     """One that was only slow may be so once; one that fails, users notice."""
     text = objective.text[:1].upper() + objective.text[1:]
-    return NodeTrouble("bad" if objective.took_ms is None else "warn", text)
+    return _bad(text) if objective.took_ms is None else _warn(text)
 
 
 # Words.

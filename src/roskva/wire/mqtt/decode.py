@@ -4,6 +4,7 @@ A packet's length is checked as soon as its first bytes are there, so no more th
 permitted size is ever held; what it holds is checked before it is handed on.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -25,16 +26,6 @@ from roskva.wire.mqtt.codes import (
     Reason,
 )
 from roskva.wire.mqtt.fields import NONE, Properties, Reader
-
-_FLAGS: Final = {
-    CONNECT: 0,
-    PUBACK: 0,
-    PUBREL: 2,
-    SUBSCRIBE: 2,
-    UNSUBSCRIBE: 2,
-    PINGREQ: 0,
-    DISCONNECT: 0,
-}
 
 _PLAIN_PUBLISH: Final = PUBLISH << 4 | 1 << 1
 _SHORTEST_PUBLISH: Final = 5
@@ -203,24 +194,11 @@ class Decoder:
         reader = Reader(body)
         if kind == PUBLISH:
             return self._publish(flags, reader)
-        if flags != _FLAGS.get(kind):
-            reason = Reason.MALFORMED if kind in _FLAGS else Reason.PROTOCOL_ERROR
+        wanted, read = _KINDS.get(kind, (None, None))
+        if read is None or flags != wanted:
+            reason = Reason.MALFORMED if kind in _KINDS else Reason.PROTOCOL_ERROR
             raise BadPacket(reason, f"packet type {kind} with flags {flags}")
-        match kind:
-            case 1:
-                packet: Packet = self._connect(reader)
-            case 4:
-                packet = PubAck(*self._acknowledged(PUBACK, reader))
-            case 6:
-                packet = PubRel(*self._acknowledged(PUBREL, reader))
-            case 8:
-                packet = self._subscribe(reader)
-            case 10:
-                packet = self._unsubscribe(reader)
-            case 14:
-                packet = self._disconnect(reader)
-            case _:
-                packet = PingReq()
+        packet = read(self, reader)
         reader.done()
         return packet
 
@@ -318,6 +296,18 @@ class Decoder:
         reason = reader.u8()
         found = fields.read_properties(reader, DISCONNECT) if reader.left() else NONE
         return DisconnectPacket(reason, found)
+
+
+_KINDS: Final[dict[int, tuple[int, Callable[[Decoder, Reader], Packet]]]] = {
+    CONNECT: (0, Decoder._connect),
+    PUBACK: (0, lambda decoder, reader: PubAck(*decoder._acknowledged(PUBACK, reader))),
+    PUBREL: (2, lambda decoder, reader: PubRel(*decoder._acknowledged(PUBREL, reader))),
+    SUBSCRIBE: (2, Decoder._subscribe),
+    UNSUBSCRIBE: (2, Decoder._unsubscribe),
+    PINGREQ: (0, lambda decoder, reader: PingReq()),
+    DISCONNECT: (0, Decoder._disconnect),
+}
+"""With what flags they come, and how they are read; PUBLISH has flags of its own."""
 
 
 def pubacks(data: bytes) -> list[int] | None:

@@ -19,8 +19,6 @@ from roskva.wire.mqtt.codes import (
     Reason,
 )
 
-MAX_VARINT: Final = 268_435_455
-
 
 class Reader:
     """Takes fields off the front of a packet's body; whatever is wrong is a `BadPacket`."""
