@@ -254,7 +254,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "packet id reused while in flight",
         (
-            "host.packet_ids:PacketIds.take",
+            "host.mqtt:PacketIds.take",
             "proposed if proposed not in self.in_flight else self._free_id()",
             "proposed",
         ),
@@ -306,7 +306,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "device sent more than its window",
         (
-            "host.packet_ids:PacketIds.full",
+            "host.mqtt:PacketIds.full",
             "len(self.in_flight) >= self.receive_maximum",
             "False",
         ),

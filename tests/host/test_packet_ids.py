@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roskva.host.packet_ids import PacketIds, Sent
+from roskva.host.mqtt import PacketIds, Sent
 
 SENT = st.tuples(
     st.sampled_from(["app/a", "app/b", "app/c"]), st.integers(-1, 3), st.integers(1, 2)

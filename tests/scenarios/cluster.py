@@ -13,7 +13,7 @@ from tests.scenarios.notation import Notation
 
 from roskva.core.backoff import Rate
 from roskva.core.identity import TokenKeys
-from roskva.simulation.node import Clock
+from roskva.simulation.process import Clock
 
 KINDS: Final = ("clients", "links", "storage")
 WIDTH: Final = 110

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from roskva.core.backoff import RateLimit
 from roskva.core.effects import Attached, Handle, Reloaded, SendLink, Watching
 from roskva.core.identity import NONCE_BYTES, Claims, Standing, TokenKeys
-from roskva.core.interest import ShardLink
+from roskva.core.interest import LinkToShard
 from roskva.core.session import TURN, Session, SessionPhase
 from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
 from roskva.model import Principal, shard_of
@@ -161,7 +161,7 @@ class SessionAdmission:
         self.leaving.append(partial)
         self.row_writes.ask_for_session(session)
 
-    def opened(self, link: ShardLink, message: SessionOpened) -> None:
+    def opened(self, link: LinkToShard, message: SessionOpened) -> None:
         session, _ = link.requests.get(message.request, (None, ()))
         if session is None:
             return

@@ -22,7 +22,7 @@ from roskva.wire.links import (
 )
 
 
-class ShardLink:
+class LinkToShard:
     """To one shard. `incarnation` numbers its openings; what an older one brought is void."""
 
     __slots__ = (
@@ -78,7 +78,7 @@ class Interests:
         self.step = 0
         self.watched: dict[Key, Watched] = {}
         self.lingering: dict[Key, float] = {}
-        self.links = [ShardLink(shard) for shard in range(shards)]
+        self.links = [LinkToShard(shard) for shard in range(shards)]
 
     def watch(self, key: Key) -> Watched:
         watched = self.watched.get(key)
@@ -121,7 +121,7 @@ class Interests:
             return False
         return self.now < link.heard_at + self.link_timeout
 
-    def note_heard(self, link: ShardLink) -> bool:
+    def note_heard(self, link: LinkToShard) -> bool:
         """Something arrived; too late, and the link is as good as broken."""
         if self.now >= link.heard_at + self.link_timeout:
             link.broken()
@@ -129,7 +129,7 @@ class Interests:
         link.heard_at = self.now
         return True
 
-    def set_known(self, link: ShardLink, watched: Watched, said: CurrentVersion | Push) -> None:
+    def set_known(self, link: LinkToShard, watched: Watched, said: CurrentVersion | Push) -> None:
         watched.known = (said.version, said.epoch)
         watched.payload = said.payload
         watched.changed_in = self.step
@@ -179,7 +179,7 @@ class Interests:
                 ping = Ping(link.digest.count, link.digest.sum)
                 self.outbox.emit(SendLink(link.shard, ping))
 
-    def compare_digests(self, link: ShardLink, pong: Pong) -> None:
+    def compare_digests(self, link: LinkToShard, pong: Pong) -> None:
         if not pong.agree:
             self._begin_anew(link)
 
@@ -189,10 +189,10 @@ class Interests:
             if link.up:
                 self._begin_anew(link)
 
-    def _begin_anew(self, link: ShardLink) -> None:
+    def _begin_anew(self, link: LinkToShard) -> None:
         if not link.resend:
             link.resend = self._objects_of(link)
             self.outbox.emit(SendLink(link.shard, Interest(replace=True)))
 
-    def _objects_of(self, link: ShardLink) -> list[Key]:
+    def _objects_of(self, link: LinkToShard) -> list[Key]:
         return [key for key, watched in self.watched.items() if watched.shard == link.shard]

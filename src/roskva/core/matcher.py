@@ -91,7 +91,7 @@ class MatcherConfig(msgspec.Struct, frozen=True):
     """With so many, they are persisted without delay."""
 
 
-class RegistrarLink:
+class WatchingRegistrar:
     __slots__ = ("digest", "heard_at", "objects")
 
     def __init__(self, now: float) -> None:
@@ -114,7 +114,7 @@ class Matcher:
         self.applied = stored.applied
         self.durable = stored.applied
         self.objects: dict[Key, ObjectEntry] = {}
-        self.links: dict[Handle, RegistrarLink] = {}
+        self.links: dict[Handle, WatchingRegistrar] = {}
         self.unflushed = Unflushed()
         self.shard_row_due = False
         self.flush_at: float | None = None
@@ -140,7 +140,8 @@ class Matcher:
         if self.announcing and self.caught_up:
             return 0.0
         if self.links:
-            deadlines.append(self._link_check_at())
+            heard_at = min(link.heard_at for link in self.links.values())
+            deadlines.append(heard_at + self.config.link_timeout)
         if self.retry_at is not None:
             deadlines.append(self.retry_at)
         elif self.flush_at is not None and self.flushing is None:
@@ -399,13 +400,13 @@ class Matcher:
         elif theirs != ours:
             text = f"registrar expects shard, shards, digest {theirs}, this shard is {ours}"
         else:
-            self.links[handle] = RegistrarLink(now)
+            self.links[handle] = WatchingRegistrar(now)
             self._effects.append(SendLink(handle, Welcome(self.config.shard)))
             return
         self._effects.append(SendLink(handle, LinkRefused("wrong_link", text)))
         self._effects.append(DropLink(handle))
 
-    def _interest(self, handle: Handle, link: RegistrarLink, message: Interest) -> None:
+    def _interest(self, handle: Handle, link: WatchingRegistrar, message: Interest) -> None:
         if message.replace:
             self._drop_interest(handle, link, list(link.objects))
         self._drop_interest(handle, link, message.drop)
@@ -474,7 +475,7 @@ class Matcher:
             return CurrentVersion(key, NO_VERSION, epoch)
         return CurrentVersion(key, entry.version(), epoch, entry.update.payload)
 
-    def _drop_interest(self, handle: Handle, link: RegistrarLink, keys: list[Key]) -> None:
+    def _drop_interest(self, handle: Handle, link: WatchingRegistrar, keys: list[Key]) -> None:
         for key in keys:
             if key not in link.objects:
                 continue
@@ -491,9 +492,6 @@ class Matcher:
         link = self.links.pop(handle, None)
         if link is not None:
             self._drop_interest(handle, link, list(link.objects))
-
-    def _link_check_at(self) -> float:
-        return min(link.heard_at for link in self.links.values()) + self.config.link_timeout
 
     def _tick(self, now: float) -> None:
         self._announce()

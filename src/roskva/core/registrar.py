@@ -69,7 +69,7 @@ from roskva.core.effects import (
 )
 from roskva.core.freshness import NEVER, Due, Known, due
 from roskva.core.identity import TokenKeys
-from roskva.core.interest import Interests, ShardLink
+from roskva.core.interest import Interests, LinkToShard
 from roskva.core.registrations import Registrations
 from roskva.core.row_writes import RowWrites
 from roskva.core.session import TURN, Outbox, Session, SessionPhase, Watched
@@ -298,7 +298,7 @@ class Registrar:
 
     # Telling, by object.
 
-    def take_push(self, link: ShardLink, push: Push) -> None:
+    def take_push(self, link: LinkToShard, push: Push) -> None:
         watched = self.watched.get(push.object)
         if watched is None:
             return
@@ -315,7 +315,7 @@ class Registrar:
             message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
             self.outbox.emit(Broadcast(message, conns, watched.changed_in))
 
-    def take_versions(self, link: ShardLink, known: list[CurrentVersion]) -> None:
+    def take_versions(self, link: LinkToShard, known: list[CurrentVersion]) -> None:
         for said in known:
             watched = self.watched.get(said.object)
             if watched is not None:

@@ -12,7 +12,7 @@ from roskva.core import freshness
 from roskva.core.digest import bucket_sums
 from roskva.core.effects import FromConnection
 from roskva.core.freshness import NEVER
-from roskva.core.interest import ShardLink
+from roskva.core.interest import LinkToShard
 from roskva.core.session import Session, Unconfirmed
 from roskva.errors import LimitExceeded, RoskvaError, Unauthorised, Unavailable
 from roskva.model import Key
@@ -159,7 +159,7 @@ class Registrations:
 
     # Confirming.
 
-    def row_written(self, link: ShardLink, request: int) -> None:
+    def row_written(self, link: LinkToShard, request: int) -> None:
         written = self.row_writes.written(link, request)
         if written is None:
             return

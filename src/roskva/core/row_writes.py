@@ -12,7 +12,7 @@ from typing import Final
 
 from roskva.core.effects import SendLink
 from roskva.core.freshness import Acked
-from roskva.core.interest import Interests, ShardLink
+from roskva.core.interest import Interests, LinkToShard
 from roskva.core.session import Session, SessionPhase, Watched
 from roskva.model import Key
 from roskva.wire.links import MAX_LINK_PARTS, OpenSession, Registered, WriteRow, WriteRows
@@ -29,7 +29,7 @@ class RowWrites:
         self.flush_at: float | None = None
         self.requests = 0
 
-    def link_of(self, session: Session) -> ShardLink:
+    def link_of(self, session: Session) -> LinkToShard:
         return self.interests.links[session.owner]
 
     def ask_for_session(self, session: Session) -> None:
@@ -67,7 +67,7 @@ class RowWrites:
     def repeat_writes(self, session: Session) -> None:
         self.write(session, list(session.unsaved or ()))
 
-    def written(self, link: ShardLink, request: int) -> tuple[Session, tuple[Key, ...]] | None:
+    def written(self, link: LinkToShard, request: int) -> tuple[Session, tuple[Key, ...]] | None:
         """The session a write was for, and the registrations that were in it."""
         session, keys = link.requests.pop(request, (None, ()))
         if session is None or session.phase is not SessionPhase.OPEN:
@@ -105,7 +105,7 @@ class RowWrites:
         if self.flush_at is None:
             self.flush_at = self.interests.now + self.ack_flush
 
-    def link_up(self, link: ShardLink) -> None:
+    def link_up(self, link: LinkToShard) -> None:
         if link.dirty:
             self._flush_soon()
 
@@ -135,7 +135,7 @@ class RowWrites:
             if row is not None and link.up:
                 self.outbox.emit(SendLink(link.shard, WriteRows([row])))
 
-    def _flush_some(self, link: ShardLink) -> int:
+    def _flush_some(self, link: LinkToShard) -> int:
         """As much as one message holds; how much that was."""
         rows: list[WriteRow] = []
         left = MAX_LINK_PARTS
@@ -151,7 +151,7 @@ class RowWrites:
             self.outbox.emit(SendLink(link.shard, WriteRows(rows)))
         return MAX_LINK_PARTS - left
 
-    def _next_row(self, link: ShardLink, session: Session, room: int) -> WriteRow | None:
+    def _next_row(self, link: LinkToShard, session: Session, room: int) -> WriteRow | None:
         """As many of its acks as there is room for; None if they are in no row."""
         keys = list(session.registered if session.dirty is None else dict.fromkeys(session.dirty))
         session.dirty = keys[room:] or None

@@ -2,8 +2,9 @@
 
 One packet serves many. A notification is encoded once per protocol version, with a packet id that
 goes round (`PublishEncoder`); each session takes it under that id, or, where the id is still in
-flight, gets a copy with another. What is in flight is never sent again on the same connection
-(`packet_ids.py`); of a QoS 0 topic the last thing sent is remembered for the same end.
+flight, gets a copy with another. What is in flight is never sent again on the same connection, as
+the standard demands; of a QoS 0 topic the last thing sent is remembered for the same end. What was
+never acked is due again, by the table, after a reconnect.
 
 A client that has as many packets in flight as it takes (Receive Maximum), or whose socket does not
 drain, lags: it is left out, and the core tells it the newest versions when it has drained. Being
@@ -20,7 +21,6 @@ from typing import Final
 
 from roskva.core.effects import Acked, Drained, Event, Handle, Lagging
 from roskva.host.delivery import Announcement, Copy, Delivery
-from roskva.host.packet_ids import MAX_ID, PacketIds, Sent
 from roskva.model import NO_VERSION, Key
 from roskva.wire.messages import Notification, ServerMessage
 from roskva.wire.mqtt import codes, encode, fields
@@ -28,6 +28,7 @@ from roskva.wire.mqtt.codes import V3, V5
 from roskva.wire.mqtt.decode import pubacks
 from roskva.wire.mqtt.encode import DUP, QOS_1, RETAIN
 
+MAX_ID: Final = 65535
 UNKNOWN: Final = b"?"
 _NO_PROPERTIES: Final = b"\0"
 _VERSION: Final = b"\x26" + fields.string("version")
@@ -37,6 +38,11 @@ _AT_LEAST_ONCE: Final = 1
 _NOT_SUBSCRIBED: Final = -1
 _THE_LONG_WAY: Final = 1 << 63
 _PUBACK: Final = codes.PUBACK << 4
+_FEW: Final = 8
+"""Up to here, looking through what is in flight is cheaper than an index of it."""
+
+Sent = tuple[Key, int, int]
+"""Object, version (−1: unknown), epoch."""
 
 
 class Notice(Copy):
@@ -163,6 +169,66 @@ class Acks:
             drained = delivery.make_room()
             if drained is not None:
                 yield drained
+
+
+class PacketIds:
+    """The acks of a channel that knows neither versions nor epochs. A PUBACK names nothing but the
+    id of the packet it answers, so each session remembers what it sent under each id until that is
+    acked."""
+
+    __slots__ = ("_index", "in_flight", "last", "receive_maximum")
+
+    def __init__(self, receive_maximum: int) -> None:
+        self.in_flight: dict[int, Sent | None] = {}
+        """None: taken back, and only the id is still in use."""
+        self._index: set[Sent | None] | None = None
+        """What is in flight, while that is much."""
+        self.last = 0
+        self.receive_maximum = receive_maximum
+
+    def full(self) -> bool:
+        return len(self.in_flight) >= self.receive_maximum
+
+    def take(self, proposed: int, sent: Sent) -> int | None:
+        """The id to send this under; None if it is in flight already. Not to be asked when full."""
+        if self.in_flight and self._is_in_flight(sent):
+            return None
+        id = proposed if proposed not in self.in_flight else self._free_id()
+        self.in_flight[id] = sent
+        if self._index is not None:
+            self._index.add(sent)
+        return id
+
+    def acked(self, id: int) -> Sent | None:
+        sent = self.in_flight.pop(id, None)
+        if self._index is not None:
+            self._index.discard(sent)
+            if len(self.in_flight) <= _FEW:
+                self._index = None
+        return sent
+
+    def disown(self, keys: Collection[Key]) -> None:
+        """Subscribed to anew: what is in flight of these may be sent again, and its acks are void.
+
+        An ack of before would hide that the current version is due again.
+        """
+        for id, sent in self.in_flight.items():
+            if sent is not None and sent[0] in keys:
+                self.in_flight[id] = None
+        self._index = None
+
+    def _is_in_flight(self, sent: Sent) -> bool:
+        if self._index is None:
+            if len(self.in_flight) <= _FEW:
+                return sent in self.in_flight.values()
+            self._index = set(self.in_flight.values())
+        return sent in self._index
+
+    def _free_id(self) -> int:
+        while True:
+            self.last = self.last % MAX_ID + 1
+            if self.last not in self.in_flight:
+                return self.last
 
 
 class MqttDelivery(Delivery):

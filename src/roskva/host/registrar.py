@@ -19,6 +19,8 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from roskva.core.effects import (
     Acked,
     Broadcast,
@@ -215,13 +217,14 @@ class RegistrarHost:
     # Publishing.
 
     def _submit(self, event: Submitted, now: float) -> None:
-        submission = _Submission(event)
         by_shard: dict[int, list[int]] = {}
+        outcomes: list[int | RoskvaError] = []
         for place, update in enumerate(event.updates):
             if isinstance(update, Update):
                 shard = shard_of(update.object, self.core.config.shards)
                 by_shard.setdefault(shard, []).append(place)
-        submission.left = len(by_shard)
+            outcomes.append(NO_VERSION if isinstance(update, Update) else update)
+        submission = _Submission(event.request, outcomes, len(by_shard))
         if not by_shard:
             self._effects.append(Settled(submission.request, submission.outcomes))
         for shard, places in by_shard.items():
@@ -257,38 +260,27 @@ class RegistrarHost:
         self.give_up_at = min((p.give_up_at for p in self.parts.values()), default=math.inf)
 
 
-class _Submission:
+class _Submission(msgspec.Struct):
     """A request to publish, as its shards answer."""
 
-    __slots__ = ("left", "outcomes", "request")
-
-    def __init__(self, event: Submitted) -> None:
-        self.request: Handle = event.request
-        self.outcomes: list[int | RoskvaError] = [
-            NO_VERSION if isinstance(one, Update) else one for one in event.updates
-        ]
-        self.left = 0
-        """Shards that have not answered."""
+    request: Handle
+    outcomes: list[int | RoskvaError]
+    left: int
+    """Shards that have not answered."""
 
 
-class _Part:
+class _Part(msgspec.Struct):
     """What of a submission is one shard's."""
 
-    __slots__ = ("give_up_at", "places", "shard", "submission")
-
-    def __init__(self, submission: _Submission, places: list[int], shard: int) -> None:
-        self.submission = submission
-        self.places = places
-        self.shard = shard
-        self.give_up_at = math.inf
+    submission: _Submission
+    places: list[int]
+    shard: int
+    give_up_at: float = math.inf
 
 
-class _Wave:
-    __slots__ = ("announcement", "deliveries")
-
-    def __init__(self, announcement: Announcement, deliveries: deque[Delivery]) -> None:
-        self.announcement = announcement
-        self.deliveries = deliveries
+class _Wave(msgspec.Struct):
+    announcement: Announcement
+    deliveries: deque[Delivery]
 
 
 class Fanout:

@@ -144,12 +144,9 @@ class ShardHost:
                 self._tick(now)
             case NotAppended(requests=requests, error=error):
                 self._refuse(requests, error)
-            case Persisted(id=id):
-                self._stored(id, Persisted(id // _ASKERS), now)
-            case Loaded(id=id, rows=rows):
-                self._stored(id, Loaded(id // _ASKERS, rows), now)
-            case Failed(id=id):
-                self._stored(id, Failed(id // _ASKERS), now)
+            case Persisted(id=id) | Loaded(id=id) | Failed(id=id):
+                own_event = msgspec.structs.replace(event, id=id // _ASKERS)
+                self._stored(id % _ASKERS, own_event, now)
             case FeedEnd():
                 self._feed_ends(event, now)
             case Apply() | FeedMissing():
@@ -290,17 +287,11 @@ class ShardHost:
 
     def _ask(self, effect: Effect, asker: int) -> None:
         match effect:
-            case Persist(id=id, writes=writes):
-                self._effects.append(Persist(id * _ASKERS + asker, writes))
-            case LoadObjects(id=id, keys=keys):
-                self._effects.append(LoadObjects(id * _ASKERS + asker, keys))
-            case LoadClient(id=id, client=client):
-                self._effects.append(LoadClient(id * _ASKERS + asker, client))
-            case _:
-                self._effects.append(effect)
+            case Persist(id=id) | LoadObjects(id=id) | LoadClient(id=id):
+                effect = msgspec.structs.replace(effect, id=id * _ASKERS + asker)
+        self._effects.append(effect)
 
-    def _stored(self, id: int, event: Event, now: float) -> None:
-        asker = id % _ASKERS
+    def _stored(self, asker: int, event: Event, now: float) -> None:
         if asker == _MATCHER:
             self._match(event, now)
         elif asker == _ROWS:

@@ -17,7 +17,8 @@ REPEATED: Final = 100
 
 SOMETIMES: Final = (
     *KINDS,
-    *("message lost", "message repeated", "link half-open", "link down", "private packet id"),
+    *("message lost", "message repeated", "link half-open", "link down", "own write read"),
+    *("fan-out in slices", "packet sent again after a reconnect"),
     *("told unknown", "registration failed", "reset", "write failed", "publish refused for now"),
     *("power cut in a commit", "fast path lost an update", "feed missing by damage"),
     *("feed damaged unread", "feed missing by retention", "publisher met a dead shard"),

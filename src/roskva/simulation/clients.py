@@ -36,7 +36,7 @@ from roskva.core.identity import pack_identity, unpack_identity
 from roskva.errors import BadMessage
 from roskva.model import Key
 from roskva.simulation.network import Connection
-from roskva.simulation.node import Node
+from roskva.simulation.process import SimulatedProcess
 from roskva.wire import codec
 from roskva.wire.messages import ClientMessage
 
@@ -79,7 +79,7 @@ class App:
         self.version.pop(key, None)
 
 
-class AnyClient(Node):
+class AnyClient(SimulatedProcess):
     """What both kinds share: an application, and one connection at a time."""
 
     reliable = False

@@ -15,7 +15,7 @@ from roskva.model import Key
 from roskva.simulation.clients import ClientNode
 from roskva.simulation.disk import SimulatedDisk
 from roskva.simulation.network import Connection
-from roskva.simulation.node import Node
+from roskva.simulation.process import SimulatedProcess
 from roskva.simulation.shard import FEED, ShardNode
 from roskva.simulation.tape import KINDS, Fault
 from roskva.store.memory import MemoryStore
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roskva.simulation.registrar import RegistrarNode
     from roskva.simulation.world import World
 
-N = TypeVar("N", bound=Node)
+N = TypeVar("N", bound=SimulatedProcess)
 
 
 def inject(world: World, fault: Fault) -> None:
@@ -156,12 +156,12 @@ def crash_shard(world: World, fault: Fault) -> None:
     _restart(_shard(world, fault), fault)
 
 
-def _pause(world: World, fault: Fault, victim: Callable[[World, Fault], Node]) -> None:
+def _pause(world: World, fault: Fault, victim: Callable[[World, Fault], SimulatedProcess]) -> None:
     node, until = victim(world, fault), world.clock.now + max(1.0, fault.length)
     node.paused_until = max(node.paused_until, until)
 
 
-def _slow(world: World, fault: Fault, victim: Callable[[World, Fault], Node]) -> None:
+def _slow(world: World, fault: Fault, victim: Callable[[World, Fault], SimulatedProcess]) -> None:
     _for_a_while(world, fault, victim(world, fault), "slowness", fault.strength)
 
 

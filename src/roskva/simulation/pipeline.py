@@ -23,7 +23,7 @@ _FORGED = 10**15
 _BURST = 0.6
 
 
-class Publisher:
+class ObjectPublisher:
     """The backend of one object: changes it, and publishes until it is told yes."""
 
     def __init__(self, world: World, key: Key, last_change: float) -> None:

@@ -39,7 +39,7 @@ from roskva.host.registrar import HostEffect, HostEvent, RegistrarHost
 from roskva.model import NOBODY, Principal, Update
 from roskva.simulation.devices import Socket
 from roskva.simulation.network import Connection, Link, ServerEnd
-from roskva.simulation.node import Node
+from roskva.simulation.process import SimulatedProcess
 from roskva.wire import codec
 from roskva.wire.links import FromShard
 from roskva.wire.messages import FromClient, ServerMessage
@@ -88,7 +88,7 @@ class Peer(ServerEnd):
         self.node.step(Closed(self.delivery))
 
 
-class Timer:
+class DelayedCall:
     def __init__(self) -> None:
         self.cancelled = False
 
@@ -96,7 +96,7 @@ class Timer:
         self.cancelled = True
 
 
-class Front:
+class DeviceFront:
     """What the channel of the devices sees of its node, and its `Writer`."""
 
     full = False
@@ -122,7 +122,7 @@ class Front:
         answered(NOBODY)
 
 
-class RegistrarNode(Node):
+class RegistrarNode(SimulatedProcess):
     def __init__(self, world: World, index: int) -> None:
         super().__init__(world, f"registrar-{index}")
         self.conns: dict[int, Connection] = {}
@@ -156,7 +156,7 @@ class RegistrarNode(Node):
             slice=swarm.fanout_slice,
         )
         addresses = Addresses(Peers(()), 1000)
-        self.mqtt = MqttChannel(Front(self), addresses, MqttLimits(), self.call_later)  # type: ignore[arg-type]
+        self.mqtt = MqttChannel(DeviceFront(self), addresses, MqttLimits(), self.call_later)  # type: ignore[arg-type]
         self.mqtt.encode_v3 = PublishEncoder(V3, swarm.packet_ids)
         self.mqtt.encode_v5 = PublishEncoder(V5, swarm.packet_ids)
         self.conns, self.peers, self.links = {}, {}, {}
@@ -198,8 +198,8 @@ class RegistrarNode(Node):
     def counters(self) -> dict[str, int]:
         return self.core.counters
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
-        timer = Timer()
+    def call_later(self, seconds: float, call: Callable[[], object]) -> DelayedCall:
+        timer = DelayedCall()
 
         def when_due() -> None:
             if not timer.cancelled:

@@ -39,8 +39,8 @@ from roskva.host.shard import HostEffect, HostEvent, ShardHost
 from roskva.model import Key, shard_epoch
 from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 from roskva.simulation.network import Link
-from roskva.simulation.node import Node
 from roskva.simulation.oracle import Violation
+from roskva.simulation.process import SimulatedProcess
 from roskva.store import rows as layout
 from roskva.store.memory import MemoryStore, Snapshot
 from roskva.wire.links import FromShard, ToShard
@@ -53,7 +53,7 @@ _REOPEN = 1.0
 _SNAPSHOT_EVERY = 15.0
 
 
-class ShardNode(Node):
+class ShardNode(SimulatedProcess):
     host: ShardHost
 
     def __init__(self, world: World, index: int) -> None:

@@ -24,9 +24,9 @@ from roskva.simulation.clients import APP, AnyClient, ClientNode
 from roskva.simulation.devices import MqttNode
 from roskva.simulation.faults import inject
 from roskva.simulation.network import Network
-from roskva.simulation.node import Clock
 from roskva.simulation.oracle import Oracle, Violation
-from roskva.simulation.pipeline import Bridge, Publisher
+from roskva.simulation.pipeline import Bridge, ObjectPublisher
+from roskva.simulation.process import Clock
 from roskva.simulation.registrar import RegistrarNode
 from roskva.simulation.shard import ShardNode
 from roskva.simulation.tape import Tape
@@ -77,7 +77,9 @@ class World:
         self.clients = [ClientNode(self, i, self._some_objects()) for i in range(swarm.clients)]
         self.devices = [MqttNode(self, i, self._some_objects()) for i in range(swarm.mqtt_clients)]
         last = dict(zip(self.objects, tape.last_changes, strict=False))
-        self.publishers = {key: Publisher(self, key, last.get(key, inf)) for key in self.objects}
+        self.publishers = {
+            key: ObjectPublisher(self, key, last.get(key, inf)) for key in self.objects
+        }
         self.bridge = Bridge(self)
         self.twins: list[ClientNode] = []
 

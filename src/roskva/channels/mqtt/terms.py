@@ -17,7 +17,7 @@ from roskva.errors import (
     Unauthorised,
     Unavailable,
 )
-from roskva.host.packet_ids import MAX_ID
+from roskva.host.mqtt import MAX_ID
 from roskva.model import MAX_VERSION, NO_VERSION, Principal, Update, parse_key
 from roskva.wire.mqtt import fields
 from roskva.wire.mqtt.codes import V3, V5, Reason

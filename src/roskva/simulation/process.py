@@ -34,7 +34,7 @@ class Clock:
         self.now = max(self.now, until)
 
 
-class Node:
+class SimulatedProcess:
     machine: Any = None
     """What runs in the process, if that is a machine of ours."""
 
