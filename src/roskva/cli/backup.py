@@ -46,11 +46,8 @@ def restore(
     data: DataArgument,
     nothing_published_since: Annotated[
         bool,
-        typer.Option(
-            "--nothing-published-since",
-            help="The node was stopped before the backup was made and has not run since: clients "
-            "need not be told to look again.",
-        ),
+        "The node was stopped before the backup was made and has not run since: clients "
+        "need not be told to look again.",
     ] = False,
 ) -> None:
     """Make a data directory, empty or new, from a backup; every byte is checked.

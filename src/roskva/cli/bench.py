@@ -7,12 +7,13 @@ import msgspec
 import typer
 
 from roskva.cli.checkout import from_checkout
+from roskva.cli.options import add
 from roskva.cli.outcome import FAILED, complain, sentences
 from roskva.errors import BadInput
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(bench)
+    add(app, bench)
 
 
 def bench(
@@ -20,7 +21,7 @@ def bench(
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; without: all.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Say which there are.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The long version.")] = False,
+    full: Annotated[bool, "The long version."] = False,
     repetitions: Annotated[
         int | None, typer.Option(min=1, help="Of each measurement: 3, with --full 5.")
     ] = None,

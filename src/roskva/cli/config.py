@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from roskva.cli.options import add
 from roskva.cli.outcome import sentences
 from roskva.config import (
     NAMED,
@@ -65,13 +66,14 @@ INSECURE: Final = "or say --insecure, if everybody who can reach it may do every
 
 
 def register(main: typer.Typer) -> None:
+    add(app, init, "roskva config init && roskva config check", codes="")
+    add(app, check, "roskva config check", "roskva config check site.toml --json", codes="")
     main.add_typer(app, name="config")
 
 
-@app.command(epilog="Example: roskva config init && roskva config check")
 def init(
     file: FileArgument = Path(FILE),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Annotated[bool, "Replace a file that exists."] = False,
 ) -> None:
     """Write every setting with its default and what it means, as comments."""
     with sentences():
@@ -85,13 +87,10 @@ def init(
     print(f"{file} is written. Use it with: roskva serve --config {file}")
 
 
-@app.command(epilog="Examples: roskva config check\n\nroskva config check site.toml --json")
 def check(
     file: FileArgument = Path(FILE),
-    json: Annotated[bool, typer.Option("--json", help="Print the settings as JSON.")] = False,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Accept what `roskva serve --insecure` would.")
-    ] = False,
+    json: Annotated[bool, "Print the settings as JSON."] = False,
+    insecure: Annotated[bool, "Accept what `roskva serve --insecure` would."] = False,
 ) -> None:
     """Load a file as the node would, and say what holds, or everything that is wrong with it."""
     with sentences():

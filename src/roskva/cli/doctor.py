@@ -89,7 +89,7 @@ def doctor(
         Path | None,
         typer.Option(metavar="FILE", help="A file of settings.", show_default=False),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    json: Annotated[bool, "Print the findings as JSON."] = False,
 ) -> None:
     """Look at what a node needs of this machine; say what is wrong and how to fix it.
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn
 from rich.table import Table
 
+from roskva.cli.options import add
 from roskva.cli.outcome import EXIT_CODES, FAILED, LATER, OK, complain, progress, sentences
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
@@ -41,6 +42,16 @@ Where = Annotated[
 
 
 def register(main: typer.Typer) -> None:
+    add(app, list_feeds, "roskva feed ls data/", codes="", name="ls")
+    add(
+        app,
+        cat,
+        "roskva feed cat data/shard-00 --from 1000",
+        "roskva feed cat data/shard-00 --follow --json | jq .version",
+        codes="",
+    )
+    add(app, verify_feeds, "roskva feed verify data/ && echo sound", codes="", name="verify")
+    add(app, repair_feeds, "roskva feed repair data/shard-00", codes="", name="repair")
     main.add_typer(app, name="feed")
 
 
@@ -57,7 +68,6 @@ class Row(msgspec.Struct):
     appended_at: int
 
 
-@app.command("ls", epilog="Example: roskva feed ls data/")
 def list_feeds(where: Where) -> None:
     """List segments and markers."""
     console = Console()
@@ -67,17 +77,13 @@ def list_feeds(where: Where) -> None:
             show_feed(console, str(directory))
 
 
-@app.command(
-    epilog="Examples: roskva feed cat data/shard-00 --from 1000\n\n"
-    "roskva feed cat data/shard-00 --follow --json | jq .version"
-)
 def cat(
     where: Where,
     start: Annotated[
         int | None, typer.Option("--from", min=1, help="Begin at this offset.", show_default=False)
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    json: Annotated[bool, "One JSON object per line."] = False,
 ) -> None:
     """Print updates, one per line. Ranges that cannot be read are named on stderr (exit code 1)."""
     with sentences():
@@ -89,7 +95,6 @@ def cat(
     raise typer.Exit(FAILED if damaged else OK)
 
 
-@app.command("verify", epilog="Example: roskva feed verify data/ && echo sound")
 def verify_feeds(where: Where) -> None:
     """Check every frame, marker and header; name what is damaged. Safe beside a running server."""
     worst = OK
@@ -99,7 +104,6 @@ def verify_feeds(where: Where) -> None:
     raise typer.Exit(worst)
 
 
-@app.command("repair", epilog="Example: roskva feed repair data/shard-00")
 def repair_feeds(where: Where) -> None:
     """Cut a torn tail and restore what is kept twice. No readable frame is ever deleted.
 

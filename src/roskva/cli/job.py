@@ -59,16 +59,14 @@ _DATA: Final = Path("roskva-data")
 
 @dataclass(frozen=True)
 class JobOptions:
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False
+    json: Annotated[bool, "As JSON, for programs."] = False
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", metavar="FILE", help="Write all rows here: FILE.parquet or FILE.csv."
         ),
     ] = None
-    master: Annotated[
-        str, typer.Option("--master", help="Where Spark runs: local[N], spark://HOST:PORT, …")
-    ] = "local[*]"
+    master: Annotated[str, "Where Spark runs: local[N], spark://HOST:PORT, …"] = "local[*]"
     conf: Annotated[
         list[str] | None,
         typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
@@ -113,9 +111,7 @@ def audit(
         float,
         typer.Option(min=0.0, help="Seconds that an online client has to ack what it is due."),
     ] = 10.0,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Have the node check stale clients, and send again.")
-    ] = False,
+    repair: Annotated[bool, "Have the node check stale clients, and send again."] = False,
     options: JobOptions = JobOptions(),
 ) -> None:
     """Compare every registration with what its object stands at: who has not heard, and why?
@@ -148,9 +144,7 @@ def gc(
     days: Annotated[
         float, typer.Option(min=0.0, help="Forget clients that were not seen for so many days.")
     ] = 90.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be forgotten.")
-    ] = False,
+    dry_run: Annotated[bool, "Only say what would be forgotten."] = False,
     options: JobOptions = JobOptions(),
 ) -> None:
     """Forget clients that have been away for long, and rows that belong to nobody.

@@ -85,7 +85,7 @@ class AdminOptions(NodeOptions):
     """How a command reaches what only operators may see, and in which form it is shown."""
 
     key: Annotated[str, key_option("ROSKVA_ADMIN_KEY", "The node's admin key")] = ""
-    json: Annotated[bool, typer.Option("--json", help="As the node says it, in JSON.")] = False
+    json: Annotated[bool, "As the node says it, in JSON."] = False
 
     def show(self, path: str, of: type[T], as_tables: Callable[[T, Console], None]) -> T:
         """Print what the node answers there."""

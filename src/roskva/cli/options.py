@@ -1,21 +1,22 @@
-"""How a command is added: its examples, and options that it shares with others as one parameter.
+"""How a command is added: its examples, and what its parameters say of its options.
 
     @dataclass(frozen=True)
     class NodeOptions:
-        url: Annotated[str, typer.Option(...)] = DEFAULT_URL
+        url: Annotated[str, "Where the node answers."] = DEFAULT_URL
 
     def watch(target: str, node: NodeOptions = NodeOptions()) -> None: ...
 
     add(app, watch, "roskva watch contacts/alice")
 
-In place of the parameter Typer sees the fields of the class.
+A text behind a type is the help of an option. Options that several commands have are fields of a
+class: in place of a parameter of that class Typer sees the fields.
 """
 
 import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,14 +24,18 @@ from roskva.cli.outcome import EXIT_CODES
 
 
 def add(
-    app: typer.Typer, command: Callable[..., None], *examples: str, codes: str = EXIT_CODES
+    app: typer.Typer,
+    command: Callable[..., None],
+    *examples: str,
+    codes: str = EXIT_CODES,
+    name: str | None = None,
 ) -> None:
-    label = "Example" if len(examples) == 1 else "Examples"
-    below = "\n\n".join([f"{label}: {examples[0]}", *examples[1:], codes])
-    app.command(epilog=below)(grouped(command))
+    label = "Example:" if len(examples) == 1 else "Examples:"
+    below = "\n\n".join([" ".join([label, *examples[:1]]), *examples[1:], codes])
+    app.command(name, epilog=below if examples else None)(_expanded(command))
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
+def _expanded(command: Callable[..., None]) -> Callable[..., None]:
     given_to_it = _parameters(command)
     kinds: dict[str, Any] = {
         one.name: one.annotation for one in given_to_it if is_dataclass(one.annotation)
@@ -53,4 +58,14 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(callable: Callable[..., object]) -> list[inspect.Parameter]:
-    return list(inspect.signature(callable).parameters.values())
+    return [_as_option(one) for one in inspect.signature(callable).parameters.values()]
+
+
+def _as_option(parameter: inspect.Parameter) -> inspect.Parameter:
+    help = getattr(parameter.annotation, "__metadata__", (None,))[0]
+    if not isinstance(help, str):
+        return parameter
+    kind = parameter.annotation.__origin__
+    # A flag is there or not: there is no --no-json.
+    flags = [f"--{parameter.name.replace('_', '-')}"] if kind is bool else []
+    return parameter.replace(annotation=Annotated[kind, typer.Option(*flags, help=help)])

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from roskva.cli.options import add
 from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
 from roskva.config import Config, load
 from roskva.errors import BadConfig
@@ -44,13 +45,17 @@ _SHORT: Final = 60
 
 
 def register(main: typer.Typer) -> None:
+    add(app, bridge, "roskva pipeline bridge --data data/ --master spark://127.0.0.1:7077")
+    add(
+        app,
+        ingest,
+        "roskva pipeline ingest products --dry-run",
+        "roskva pipeline ingest products --once",
+        codes=f"With --once the exit code is 1 if there were dead letters. {EXIT_CODES}",
+    )
     main.add_typer(app, name="pipeline")
 
 
-@app.command(
-    epilog="Example: roskva pipeline bridge --data data/ --master spark://127.0.0.1:7077\n\n"
-    f"{EXIT_CODES}"
-)
 def bridge(
     data: DataOption = None,
     config: ConfigOption = None,
@@ -61,11 +66,6 @@ def bridge(
     _run(_settings(data, config, master), conf)
 
 
-@app.command(
-    epilog="Examples: roskva pipeline ingest products --dry-run\n\n"
-    "roskva pipeline ingest products --once\n\n"
-    f"With --once the exit code is 1 if there were dead letters. {EXIT_CODES}"
-)
 def ingest(
     name: Annotated[str, typer.Argument(help="A table [ingest.NAME] of the settings.")],
     data: DataOption = None,
@@ -75,11 +75,9 @@ def ingest(
     ] = "",
     master: MasterOption = None,
     conf: ConfOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what the first rows would become.")
-    ] = False,
-    once: Annotated[bool, typer.Option("--once", help="What there is now, and no more.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="With --dry-run or --once: JSON.")] = False,
+    dry_run: Annotated[bool, "Show what the first rows would become."] = False,
+    once: Annotated[bool, "What there is now, and no more."] = False,
+    json: Annotated[bool, "With --dry-run or --once: JSON."] = False,
 ) -> None:
     """Publish rows as they come, by the expressions in the settings.
 

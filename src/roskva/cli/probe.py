@@ -5,7 +5,7 @@ import hashlib
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import httpx
 import msgspec
@@ -23,7 +23,8 @@ from roskva.cli.node import (
     secret_of,
     tls_of,
 )
-from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
+from roskva.cli.options import add
+from roskva.cli.outcome import FAILED, sentences
 from roskva.config import SloConfig, load
 from roskva.net.address import http_url
 from roskva.net.tls import client_context
@@ -31,16 +32,6 @@ from roskva.probe.objectives import missed, sentence
 from roskva.probe.paths import Target, what_is_wrong
 from roskva.probe.round import PATHS, Measurement, objects, probe
 from roskva.wire.admin import PipelineNow, ShardNow
-
-_EXAMPLES: Final = """Examples:
-
-roskva probe --once
-
-roskva probe --once --json --mqtt-port 1883
-
-roskva probe --interval 10
-
-roskva probe --once --url https://node-1:7600 --ca ca.crt --key file:probe.key"""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -59,26 +50,29 @@ class _Seen(msgspec.Struct):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("probe", epilog=f"{_EXAMPLES}\n\n{EXIT_CODES}")(command)
+    add(
+        app,
+        command,
+        "",
+        "roskva probe --once",
+        "roskva probe --once --json --mqtt-port 1883",
+        "roskva probe --interval 10",
+        "roskva probe --once --url https://node-1:7600 --ca ca.crt --key file:probe.key",
+        name="probe",
+    )
 
 
 def command(
     url: UrlOption = DEFAULT_URL,
-    mqtt_port: Annotated[
-        int | None, typer.Option(help="Where it speaks MQTT. Not given: MQTT is left out.")
-    ] = None,
+    mqtt_port: Annotated[int | None, "Where it speaks MQTT. Not given: MQTT is left out."] = None,
     ca: CaOption = None,
     cert: CertOption = None,
     cert_key: CertKeyOption = None,
     key: Annotated[str, key_option("ROSKVA_PROBE_KEY", "What [probe] of the node has as key")] = "",
-    config: Annotated[
-        Path | None, typer.Option(help="A file of settings; its [slo] has the targets.")
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="One round, and then the exit code.")
-    ] = False,
-    interval: Annotated[float, typer.Option(help="Seconds from one round to the next.")] = 5.0,
-    json: Annotated[bool, typer.Option("--json", help="A line of JSON per round.")] = False,
+    config: Annotated[Path | None, "A file of settings; its [slo] has the targets."] = None,
+    once: Annotated[bool, "One round, and then the exit code."] = False,
+    interval: Annotated[float, "Seconds from one round to the next."] = 5.0,
+    json: Annotated[bool, "A line of JSON per round."] = False,
 ) -> None:
     """Be a publisher and a client over each channel, and say which path is hurt.
 

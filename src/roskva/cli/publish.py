@@ -23,7 +23,7 @@ _BATCH_UPDATES: Final = 1000
 _READ_BYTES: Final = 1 << 16
 _MAX_LINE_BYTES: Final = 1 << 16
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per update.")]
+JsonOption = Annotated[bool, "One JSON object per update."]
 
 
 class UpdateLine(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -76,9 +76,7 @@ def publish(
             show_default=False,
         ),
     ] = None,
-    payload: Annotated[
-        str | None, typer.Option(help="The new value, as text.", show_default=False)
-    ] = None,
+    payload: Annotated[str | None, "The new value, as text."] = None,
     payload_file: Annotated[
         Path | None,
         typer.Option(
@@ -86,11 +84,7 @@ def publish(
         ),
     ] = None,
     source: Annotated[
-        str | None,
-        typer.Option(
-            help="The application id of the client that made the change; it is not told.",
-            show_default=False,
-        ),
+        str | None, "The application id of the client that made the change; it is not told."
     ] = None,
     node: NodeOptions = NodeOptions(),
     json: JsonOption = False,

@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 import uvloop
 
 from roskva.cli.config import check_start
-from roskva.cli.outcome import EXIT_CODES, sentences
+from roskva.cli.options import add
+from roskva.cli.outcome import sentences
 from roskva.config import Config, Source
 from roskva.errors import BadConfig
 from roskva.links.processes import Process, RunningNode, announce, pack_assignment, withdraw
@@ -27,58 +28,35 @@ from roskva.server.node import NodeProcess, Role
 from roskva.server.processes import Child, Supervisor, keep, processes, run, run_directory
 from roskva.server.reload import Reloads
 
-_EXAMPLES: Final = """Examples:
-
-roskva serve
-
-roskva serve --versions assigned --mqtt-port 1883
-
-roskva serve --data /var/lib/roskva --registrars 2"""
-
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog=f"{_EXAMPLES}\n\n{EXIT_CODES}")(serve)
+    add(
+        app,
+        serve,
+        "",
+        "roskva serve",
+        "roskva serve --versions assigned --mqtt-port 1883",
+        "roskva serve --data /var/lib/roskva --registrars 2",
+    )
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="The address to listen on. [127.0.0.1]")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="For HTTP and WebSocket; 0: any free one. [7600]")
-    ] = None,
-    mqtt_port: Annotated[
-        str | None, typer.Option(help="For MQTT; 0: any free one; off: no MQTT. [1883]")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="The data directory. [./roskva-data]", show_default=False)
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A file of settings; see `roskva config init`.")
-    ] = None,
-    shards: Annotated[
-        int | None, typer.Option(help="Of a new data directory; it never changes. [4]")
-    ] = None,
-    registrars: Annotated[
-        int | None, typer.Option(help="Processes that serve clients. [one does everything]")
-    ] = None,
+    host: Annotated[str | None, "The address to listen on. [127.0.0.1]"] = None,
+    port: Annotated[int | None, "For HTTP and WebSocket; 0: any free one. [7600]"] = None,
+    mqtt_port: Annotated[str | None, "For MQTT; 0: any free one; off: no MQTT. [1883]"] = None,
+    data: Annotated[Path | None, "The data directory. [./roskva-data]"] = None,
+    config: Annotated[Path | None, "A file of settings; see `roskva config init`."] = None,
+    shards: Annotated[int | None, "Of a new data directory; it never changes. [4]"] = None,
+    registrars: Annotated[int | None, "Processes that serve clients. [one does everything]"] = None,
     matchers: Annotated[
-        int | None, typer.Option(help="Processes that share the shards. [one does everything]")
+        int | None, "Processes that share the shards. [one does everything]"
     ] = None,
     versions: Annotated[
-        str | None,
-        typer.Option(help="Who numbers versions, by default: app (publishers) or assigned."),
+        str | None, "Who numbers versions, by default: app (publishers) or assigned."
     ] = None,
-    no_pipeline: Annotated[
-        bool, typer.Option("--no-pipeline", help="Leave Spark out: no bridge, nothing is ingested.")
-    ] = False,
-    no_probe: Annotated[
-        bool, typer.Option("--no-probe", help="Leave the prober out: nobody measures the node.")
-    ] = False,
-    no_fast_path: Annotated[
-        bool,
-        typer.Option(
-            "--no-fast-path", help="Let the pipeline alone deliver, by default. For tests."
-        ),
-    ] = False,
+    no_pipeline: Annotated[bool, "Leave Spark out: no bridge, nothing is ingested."] = False,
+    no_probe: Annotated[bool, "Leave the prober out: nobody measures the node."] = False,
+    no_fast_path: Annotated[bool, "Let the pipeline alone deliver, by default. For tests."] = False,
     behind_proxy: Annotated[
         str | None,
         typer.Option(
@@ -89,9 +67,7 @@ def serve(
     log: Annotated[
         str | None, typer.Option(help="Log lines as text or json. [text]", metavar="FORM")
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Start although something is open to everybody.")
-    ] = False,
+    insecure: Annotated[bool, "Start although something is open to everybody."] = False,
 ) -> None:
     """Start a node. Ctrl-C stops it; clients are told when to come back."""
     with sentences():

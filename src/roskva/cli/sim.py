@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from roskva.cli.checkout import from_checkout
+from roskva.cli.options import add
 from roskva.cli.outcome import sentences
 from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink
 from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS, KINDS, Tape, tape_of
@@ -22,7 +23,7 @@ CORES = os.cpu_count() or 1
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(sim)
+    add(app, sim)
 
 
 def sim(
@@ -42,13 +43,9 @@ def sim(
         Path | None,
         typer.Option("--shrink", exists=True, dir_okay=False, help="Leave out all faults it can."),
     ] = None,
-    mutants: Annotated[
-        bool, typer.Option("--mutants", help="Plant known bugs: each must be caught.")
-    ] = False,
-    exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Explore every state of tiny clusters.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    mutants: Annotated[bool, "Plant known bugs: each must be caught."] = False,
+    exhaustive: Annotated[bool, "Explore every state of tiny clusters."] = False,
+    json: Annotated[bool, "Print the result as JSON."] = False,
     tapes: Annotated[
         Path,
         typer.Option(exists=True, file_okay=False, writable=True, help="Where failing tapes go."),

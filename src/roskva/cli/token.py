@@ -23,6 +23,7 @@ from jwt.algorithms import get_default_algorithms
 
 from roskva.cli.certs import key_pem, write_new
 from roskva.cli.node import secret_of
+from roskva.cli.options import add
 from roskva.cli.outcome import FAILED, sentences
 from roskva.config import Config, has_keys, load
 from roskva.config.access import KeySet
@@ -202,19 +203,37 @@ def _rights(who: Principal, config: Config) -> str:
 
 
 def register(main: typer.Typer) -> None:
+    add(
+        app,
+        keys,
+        "roskva token keys",
+        "roskva token keys --private-key 2027.pem --jwks jwks.json --algorithm ES256",
+        codes=_CODES,
+    )
+    add(
+        app,
+        mint,
+        "roskva token mint --app contacts --principal alice",
+        "roskva token mint --app contacts --principal alice --ttl 5m --private-key 2027.pem",
+        codes=_CODES,
+    )
+    add(
+        app,
+        explain,
+        "roskva token explain eyJhbGciOi... --config roskva.toml",
+        "roskva token explain env:TOKEN",
+        codes=_CODES,
+    )
+    add(app, rotate, "roskva token rotate --data /var/lib/roskva", codes=_CODES)
     main.add_typer(app, name="token")
 
 
-@app.command(
-    epilog="Examples: roskva token keys\n\n"
-    f"roskva token keys --private-key 2027.pem --jwks jwks.json --algorithm ES256\n\n{_CODES}"
-)
 def keys(
     private_key: PrivateKeyOption = Path("jwt.pem"),
     jwks: Annotated[
         Path, typer.Option(metavar="FILE", help="The public keys; it is added to those there.")
     ] = Path("jwks.json"),
-    algorithm: Annotated[Algorithm, typer.Option(help="What it is for.")] = Algorithm.EDDSA,
+    algorithm: Annotated[Algorithm, "What it is for."] = Algorithm.EDDSA,
 ) -> None:
     """Make a key that JWTs are signed with, and add its public half to a set of keys (JWKS).
 
@@ -227,23 +246,13 @@ def keys(
     print(f'{jwks} holds the public ones: set jwks = "{jwks}" under [apps.NAME].')
 
 
-@app.command(
-    epilog="Examples: roskva token mint --app contacts --principal alice\n\n"
-    "roskva token mint --app contacts --principal alice --ttl 5m --private-key 2027.pem\n\n"
-    f"{_CODES}"
-)
 def mint(
     app: Annotated[str, typer.Option(metavar="APP", help="Whose client it is for.")],
     principal: Annotated[str, typer.Option(metavar="NAME", help="Who is to have it: its sub.")],
-    ttl: Annotated[str, typer.Option(help="How long it is good for: 30s, 5m, 1h, 7d.")] = "1h",
+    ttl: Annotated[str, "How long it is good for: 30s, 5m, 1h, 7d."] = "1h",
     private_key: PrivateKeyOption = Path("jwt.pem"),
-    audience: Annotated[
-        str | None,
-        typer.Option(help="Its aud, if that is not the app's name.", show_default=False),
-    ] = None,
-    issuer: Annotated[
-        str | None, typer.Option(help="Its iss, if the app wants one.", show_default=False)
-    ] = None,
+    audience: Annotated[str | None, "Its aud, if that is not the app's name."] = None,
+    issuer: Annotated[str | None, "Its iss, if the app wants one."] = None,
 ) -> None:
     """Print a JWT, to try with or for a device that has no login. It is a secret."""
     with sentences():
@@ -260,10 +269,6 @@ def mint(
     print(token)
 
 
-@app.command(
-    epilog="Examples: roskva token explain eyJhbGciOi... --config roskva.toml\n\n"
-    f"roskva token explain env:TOKEN\n\n{_CODES}"
-)
 def explain(
     token: Annotated[
         str, typer.Argument(help="A JWT or a publish key: itself, env:NAME or file:PATH.")
@@ -286,7 +291,6 @@ def explain(
         raise typer.Exit(FAILED)
 
 
-@app.command(epilog=f"Example: roskva token rotate --data /var/lib/roskva\n\n{_CODES}")
 def rotate(
     data: Annotated[Path, typer.Option(metavar="DIR", help="The data directory.")] = Path(
         "roskva-data"

@@ -158,7 +158,7 @@ def watch(
         list[str],
         typer.Argument(metavar="APP/NAME", help="What to watch.", show_default=False),
     ],
-    json: Annotated[bool, typer.Option("--json", help="A JSON object per line.")] = False,
+    json: Annotated[bool, "A JSON object per line."] = False,
     count: Annotated[
         int | None,
         typer.Option(min=1, help="Stop after so many notifications.", show_default=False),

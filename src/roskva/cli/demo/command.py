@@ -12,12 +12,13 @@ from rich.console import Console
 from roskva.cli.demo.crashes import show_crashes, three_programs
 from roskva.cli.demo.node import PATIENCE_S, DemoNode
 from roskva.cli.demo.pipeline import show_pipeline, write_settings
+from roskva.cli.options import add
 from roskva.cli.outcome import FAILED, INTERRUPTED, OK
 from roskva.pipeline.machine import SHORT_LIVED_JVM, what_is_missing
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: roskva demo")(demo)
+    add(app, demo, "roskva demo", codes="")
 
 
 def demo() -> None:
