@@ -20,7 +20,6 @@ from roskva.core.interest import Interests
 from roskva.core.matcher import Matcher
 from roskva.core.registrar import Registrar
 from roskva.core.row_writes import RowWrites
-from roskva.core.rows import Rows
 from roskva.core.session import Session
 from roskva.host.delivery import MessageDelivery
 from roskva.host.registrar import RegistrarHost
@@ -135,9 +134,13 @@ def settle_shard(host: ShardHost) -> None:
         host.requests = 0
     if host.read_later is not None:
         host.read_later = LATER, host.read_later[1]
+    _settle_matcher(host.matcher)
+    rows = host.rows
+    rows.sessions = 0
+    rows.ids = max((*rows.opening, *rows.checking, *rows.persisting), default=0)
 
 
-def settle_matcher(core: Matcher) -> None:
+def _settle_matcher(core: Matcher) -> None:
     for link in core.links.values():
         link.heard_at = NOW
     if core.retry_at is not None:
@@ -151,16 +154,12 @@ def settle_matcher(core: Matcher) -> None:
     core.ids = max((core.flush_id, *(entry.load for entry in core.objects.values())))
 
 
-def settle_rows(core: Rows) -> None:
-    core.sessions = 0
-    core.ids = max((*core.opening, *core.checking, *core.persisting), default=0)
-
-
 _NUMBER: Final = attrgetter("address")
 _SKIPPED: Final = frozenset(
     (
         *("config", "keys", "standing", "counters", "_effects", "outbox", "registrar"),
-        *("observer", "fast_path", "matcher", "rows"),  # of a shard's host; those have numbers
+        *("observer", "fast_path"),
+        "welcomed",  # the host decides nothing by it
         *("slow", "walk_repeats"),  # the one follows from `lagging`, the other counts
     )
 )

@@ -9,14 +9,14 @@ from roskva.simulation.oracle import Violation
 from roskva.wire.links import Taken, UpdatesPublished
 from roskva.wire.messages import ServerMessage
 from verification.exploration.bounds import Bounds
-from verification.exploration.machines import KnownClient, KnownMatcher, KnownRegistrar
-from verification.exploration.state import Conn, ExploredDisk, ExploredState, index_of
+from verification.exploration.machines import KnownClient, KnownRegistrar, KnownShard
+from verification.exploration.state import ExploredDisk, ExploredState, Wire, index_of
 
 
 def told(state: ExploredState, client: int, index: int, version: int) -> None:
     if not 1 <= version <= state.published[index]:
         raise Violation(f"client {client} was told version {version}, which nobody published")
-    acked = state.clients[client].acked[index]
+    acked = state.clients[client].objects[index].acked
     if version < acked:
         raise Violation(f"client {client} was told version {version} after it acked {acked}")
 
@@ -58,7 +58,7 @@ def marker(disk: ExploredDisk, versions: list[int]) -> None:
 def confirmed(
     state: ExploredState,
     bounds: Bounds,
-    conn: Conn,
+    conn: Wire,
     facts: KnownRegistrar,
     message: ServerMessage,
 ) -> None:
@@ -89,33 +89,33 @@ def remembered(facts: KnownRegistrar) -> None:
 
 def counted_fresh(
     state: ExploredState,
-    conn: Conn,
+    conn: Wire,
     client: KnownClient,
     registrar: KnownRegistrar,
-    shard: KnownMatcher,
+    shard: KnownShard,
 ) -> None:
     """Whom a registrar takes to be fresh has acked that version in that epoch, or declared it."""
     session = registrar.sessions.get(conn.handle())
     if session is None or session.client_id != client.client_id:
         return
-    app = state.clients[conn.client]
+    app = state.clients[conn.dialer].objects
     epoch = object_epoch(shard.epoch, 0)
     for index, acked in session.registered.items():
-        if acked[0] > app.claimed[index]:
+        if acked[0] > app[index].claimed:
             raise Violation(f"a registrar counts {acked[0]} as acked; it never was")
         known = registrar.known.get(index)
         if known is None or known[1] != epoch or due(acked, known) is not Due.NOTHING:
             continue
-        if app.vouched[index] != epoch and not app.declared[index]:
+        if app[index].vouched != epoch and not app[index].declared:
             raise Violation("a registrar counts a client as fresh that acked nothing in this epoch")
 
 
 def is_fresh(state: ExploredState) -> bool:
     """Every application holds the newest version of all that it wants."""
     return all(
-        not wanted or knows == newest
+        not at.wanted or at.knows == newest
         for client in state.clients
-        for wanted, knows, newest in zip(client.wanted, client.knows, state.published, strict=True)
+        for at, newest in zip(client.objects, state.published, strict=True)
     )
 
 
@@ -133,7 +133,7 @@ def is_settled(
         return False
     for number, client in enumerate(state.clients):
         facts, conn = clients[client.core], state.conn_of(number)
-        wanted = {index for index, wants in enumerate(client.wanted) if wants}
+        wanted = client.wanted()
         if conn is None or facts.session is None or facts.pending or facts.wanted != wanted:
             return False
         session = registrars[state.registrars[conn.registrar]].sessions.get(conn.handle())

@@ -10,34 +10,15 @@ and the number of a connection instead of its delivery.
 
 import pickle
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from roskva.core import effects
 from roskva.core.client import ClientConfig, ClientMachine, ClientPhase
-from roskva.core.effects import (
-    Close,
-    Closed,
-    Drained,
-    FromConnection,
-    FromLink,
-    FromServer,
-    Lagging,
-    LoadClient,
-    Loaded,
-    LoadObjects,
-    Opened,
-    Persist,
-    PutShard,
-    Send,
-    SendLink,
-    Tick,
-    Transmit,
-)
 from roskva.core.identity import Claims, TokenKeys
-from roskva.core.matcher import Matcher, MatcherConfig
+from roskva.core.matcher import MatcherConfig
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.core.rows import Rows
 from roskva.core.session import Session, SessionPhase
 from roskva.host.delivery import MessageDelivery, Write
 from roskva.host.effects import Append, Appended
@@ -45,27 +26,13 @@ from roskva.host.registrar import RegistrarHost
 from roskva.host.shard import ShardHost
 from roskva.wire import codec
 from roskva.wire.messages import ClientMessage
-from verification.exploration.canonical import (
-    LONG_AGO,
-    MUCH_LATER,
-    NO_LIMIT,
-    NOW,
-    PROMPT_TIMERS,
-    SLOW_TIMERS,
-    LoadedDice,
-    Mute,
-    frozen,
-    settle_client,
-    settle_matcher,
-    settle_registrar,
-    settle_rows,
-    settle_shard,
-)
-from verification.exploration.state import APP, CLOSE, ExploredState, index_of
+from verification.exploration import canonical
+from verification.exploration.canonical import LONG_AGO, MUCH_LATER, NO_LIMIT, NOW, Mute, frozen
+from verification.exploration.state import APP, CLOSE, index_of
 
 C = TypeVar("C")
 F = TypeVar("F")
-Effects = tuple[Any, ...]
+Asked = tuple[Any, ...]
 
 
 class Numbers:
@@ -77,19 +44,19 @@ class Numbers:
         self._numbers: dict[Hashable, int] = {}
 
     def of(self, value: Hashable) -> int:
-        return self._number(value, lambda _: value)
+        number = self._numbers.get(value)
+        return self._add(value, value) if number is None else number
+
+    def frame(self, frame: bytes, decode: Callable[[bytes], Any]) -> int:
+        number = self._numbers.get((frame, decode))
+        return self._add((frame, decode), decode(frame)) if number is None else number
 
     def to_shard(self, message: Any) -> int:
         return self.frame(codec.encode_link(message), codec.decode_to_shard)
 
-    def frame(self, frame: bytes, decode: Callable[[bytes], Any]) -> int:
-        return self._number((frame, decode), lambda _: decode(frame))
-
-    def _number(self, key: Hashable, value: Callable[[Hashable], Any]) -> int:
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.values)
-            self.values.append(value(key))
+    def _add(self, key: Hashable, value: Any) -> int:
+        number = self._numbers[key] = len(self.values)
+        self.values.append(value)
         return number
 
 
@@ -110,18 +77,37 @@ class OpenTokens(TokenKeys, frozen=True):
         return Claims(APP, token[-16:], "", "local", 1 << 40)
 
 
-class States(Generic[C, F]):
-    """All states of one kind of machine that were ever met."""
+class Machines(Generic[C, F]):
+    """All states of one kind of machine that were ever met, and what it does in them."""
 
-    def __init__(self, settle: Callable[[C], None], known: Callable[[C], F]) -> None:
+    def __init__(
+        self, numbers: Numbers, settle: Callable[[C], None], known: Callable[[C], F]
+    ) -> None:
         """`known`: what the cluster and the judge want to know of a state."""
+        self.numbers = numbers
         self.facts: list[F] = []
         self._settle = settle
         self._known = known
         self._blobs: list[bytes] = []
         self._numbers: dict[Any, int] = {}
+        self._starts: dict[Hashable, int] = {}
+        self._steps: dict[tuple[int, Hashable, Hashable], tuple[int, Asked]] = {}
 
-    def number(self, machine: C) -> int:
+    def start(self, how: Any = None) -> int:
+        if how not in self._starts:
+            self._starts[how] = self._number(self.make(how))
+        return self._starts[how]
+
+    def step(self, number: int, event: Hashable, above: Hashable = None) -> tuple[int, Asked]:
+        """`above`: which numbers are in use outside, where that matters."""
+        known = self._steps.get((number, event, above))
+        if known is None:
+            machine: C = pickle.loads(self._blobs[number])
+            asked = tuple(self.perform(machine, event, above))
+            known = self._steps[number, event, above] = (self._number(machine), asked)
+        return known
+
+    def _number(self, machine: C) -> int:
         self._settle(machine)
         value = frozen(machine)
         number = self._numbers.get(value)
@@ -131,40 +117,10 @@ class States(Generic[C, F]):
             self.facts.append(self._known(machine))
         return number
 
-    def load(self, number: int) -> C:
-        machine: C = pickle.loads(self._blobs[number])
-        return machine
-
-
-class Machines(States[C, F]):
-    """And what they do."""
-
-    def __init__(
-        self, numbers: Numbers, settle: Callable[[C], None], known: Callable[[C], F]
-    ) -> None:
-        super().__init__(settle, known)
-        self.numbers = numbers
-        self._starts: dict[Hashable, int] = {}
-        self._steps: dict[tuple[int, Hashable, int], tuple[int, Effects]] = {}
-
-    def start(self, how: Any = None) -> int:
-        if how not in self._starts:
-            self._starts[how] = self.number(self.make(how))
-        return self._starts[how]
-
-    def step(self, number: int, event: Hashable, above: int = 0) -> tuple[int, Effects]:
-        """`above`: see `perform`."""
-        known = self._steps.get((number, event, above))
-        if known is None:
-            machine = self.load(number)
-            effects = tuple(self.perform(machine, event, above))
-            known = self._steps[number, event, above] = (self.number(machine), effects)
-        return known
-
     def make(self, how: Any) -> C:
         raise NotImplementedError
 
-    def perform(self, machine: C, event: Any, above: int) -> Iterable[Any]:
+    def perform(self, machine: C, event: Any, above: Any) -> Iterable[Any]:
         raise NotImplementedError
 
 
@@ -188,40 +144,38 @@ class KnownClient:
         self.last_operation = core.last_operation
         self.pending = bool(core.pending)
         self.wanted = frozenset(map(index_of, core.wanted))
-        armed = [t for t in (*PROMPT_TIMERS, *SLOW_TIMERS) if getattr(core, t) is not None]
-        self.prompt = tuple(t for t in armed if t in PROMPT_TIMERS and not _waits(core, t))
-        self.slow = tuple(t for t in armed if t not in self.prompt)
-
-
-def _waits(core: ClientMachine, timer: str) -> bool:
-    return timer == "flush_at" and core.flush_at == MUCH_LATER
+        prompt, slow = canonical.PROMPT_TIMERS, canonical.SLOW_TIMERS
+        armed = [timer for timer in (*prompt, *slow) if getattr(core, timer) is not None]
+        waits = "flush_at" if core.flush_at == MUCH_LATER else None
+        self.prompt = tuple(timer for timer in armed if timer in prompt and timer != waits)
+        self.slow = tuple(timer for timer in armed if timer not in self.prompt)
 
 
 class ClientMachines(Machines[ClientMachine, KnownClient]):
     def __init__(self, numbers: Numbers) -> None:
-        super().__init__(numbers, settle_client, KnownClient)
+        super().__init__(numbers, canonical.settle_client, KnownClient)
 
     def make(self, identity: bytes | None) -> ClientMachine:
         core = ClientMachine(ClientConfig(APP, rate=NO_LIMIT), identity, 0, NOW)
-        core.dice = LoadedDice(0)
+        core.dice = canonical.LoadedDice(0)
         core.counters = Mute()
         core.settle_at = LONG_AGO
         return core
 
-    def perform(self, core: ClientMachine, event: Any, above: int) -> Iterator[Any]:
+    def perform(self, core: ClientMachine, event: Any, above: Any) -> Iterator[Any]:
         """`above`: the numbers of messages under way are, that of the last operation."""
         core.number += above
-        if type(event) is FromServer:
+        if type(event) is effects.FromServer:
             event = _with_message(event, self.numbers.values)
         elif type(event) is TimeUp:
-            if event.timer in SLOW_TIMERS or core.flush_at == MUCH_LATER:
+            if event.timer in canonical.SLOW_TIMERS or core.flush_at == MUCH_LATER:
                 core.settle_at = LONG_AGO
             setattr(core, event.timer, NOW)
-            event = Tick()
+            event = effects.Tick()
         for effect in core.step(event, NOW):
-            if type(effect) is Transmit:
+            if type(effect) is effects.Transmit:
                 frame = codec.encode(effect.message)
-                yield Transmit(self.numbers.frame(frame, codec.decode_from_client))  # type: ignore[arg-type]
+                yield effects.Transmit(self.numbers.frame(frame, codec.decode_from_client))  # type: ignore[arg-type]
             else:
                 yield effect
 
@@ -313,7 +267,10 @@ def _left_behind(core: Registrar) -> str | None:
 
 class RegistrarMachines(Machines[RegistrarHost, KnownRegistrar]):
     def __init__(self, numbers: Numbers, lags: bool) -> None:
-        super().__init__(numbers, lambda host: settle_registrar(host.core, lags), KnownRegistrar)
+        def settle(host: RegistrarHost) -> None:
+            canonical.settle_registrar(host.core, lags)
+
+        super().__init__(numbers, settle, KnownRegistrar)
 
     def make(self, how: None) -> RegistrarHost:
         config = RegistrarConfig("registrar", 1, handshakes=NO_LIMIT)
@@ -323,40 +280,46 @@ class RegistrarMachines(Machines[RegistrarHost, KnownRegistrar]):
             part.counters = Mute()
         return host
 
-    def perform(self, host: RegistrarHost, event: Any, above: int) -> Iterator[Any]:
+    def perform(self, host: RegistrarHost, event: Any, above: Any) -> Iterator[Any]:
         for effect in host.step(self._event(host.core, event), NOW):
             match effect:
                 case Write(addresses=addresses, data=data):
                     frame = self.numbers.frame(data, codec.decode_from_server)
-                    yield from (Send(address, frame) for address in addresses)  # type: ignore[arg-type]
-                case Send(conn=Line(address=address), message=message):
+                    yield from (effects.Send(address, frame) for address in addresses)  # type: ignore[arg-type]
+                case effects.Send(conn=Line(address=address), message=message):
                     frame = self.numbers.frame(codec.encode(message), codec.decode_from_server)
-                    yield Send(address, frame)  # type: ignore[arg-type]
-                case Close(conn=Line(address=address)):
-                    yield Close(address)
-                case SendLink(link=link, message=message):
-                    yield SendLink(link, self.numbers.to_shard(message))  # type: ignore[arg-type]
+                    yield effects.Send(address, frame)  # type: ignore[arg-type]
+                case effects.Close(conn=Line(address=address)):
+                    yield effects.Close(address)
+                case effects.SendLink(link=link, message=message):
+                    yield effects.SendLink(link, self.numbers.to_shard(message))  # type: ignore[arg-type]
                 case _:
                     yield effect
 
     def _event(self, core: Registrar, event: Any) -> Any:
         match event:
-            case FromConnection() | FromLink():
+            case effects.FromConnection() | effects.FromLink():
                 return _with_message(event, self.numbers.values)
-            case Opened(conn=int() as conn, bits=bits):
-                return Opened(Line(conn), bits)
-            case Closed(conn=conn) | Lagging(conn=conn) | Drained(conn=conn):
-                line = core.conns[conn].conn
-                assert type(line) is Line
-                if type(event) is Closed:
-                    line.end()
-                    return Closed(line)
-                return line.pause() if type(event) is Lagging else line.resume()
+            case effects.Opened(conn=int() as conn, bits=bits):
+                return effects.Opened(Line(conn), bits)
+            case effects.Lagging(conn=conn):
+                return _line(core, conn).pause()
+            case effects.Drained(conn=conn):
+                return _line(core, conn).resume()
+            case effects.Closed(conn=conn):
+                _line(core, conn).end()
+                return event
             case TimeUp(timer=timer, of=conn):
                 _run_out(core, timer, conn)
-                return Tick()
+                return effects.Tick()
             case _:
                 return event
+
+
+def _line(core: Registrar, conn: Hashable) -> Line:
+    line = core.conns[conn].conn
+    assert type(line) is Line
+    return line
 
 
 def _run_out(core: Registrar, timer: str, conn: int) -> None:
@@ -383,110 +346,43 @@ def _run_out(core: Registrar, timer: str, conn: int) -> None:
 
 # The shard.
 
-PARTS: Final = ("matcher", "rows")
+
+class KnownShard:
+    __slots__ = ("announces", "epoch", "links", "opening", "patient", "retries")
+
+    def __init__(self, host: ShardHost) -> None:
+        matcher = host.matcher
+        self.announces = bool(matcher.announcing and matcher.caught_up)
+        self.retries = matcher.retry_at is not None
+        self.patient = host.read_later is not None
+        self.epoch = matcher.epoch
+        self.links = frozenset(matcher.links)
+        self.opening = {id: opening[1].client for id, opening in host.rows.opening.items()}
 
 
-class SplitHost(ShardHost):
-    """A host whose two machines have numbers of their own: each is fetched when the host first
-    turns to it."""
-
-    fetch: Callable[[str], Any]
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in PARTS:
-            raise AttributeError(name)
-        setattr(self, name, part := self.fetch(name))
-        return part
-
-    def __getstate__(self) -> dict[str, Any]:
-        apart = (*PARTS, "fetch")
-        return {name: value for name, value in vars(self).items() if name not in apart}
-
-
-class KnownMatcher:
-    __slots__ = ("announces", "epoch", "links", "retries")
-
-    def __init__(self, core: Matcher) -> None:
-        self.announces = bool(core.announcing and core.caught_up)
-        self.retries = core.retry_at is not None
-        self.epoch = core.epoch
-        self.links = frozenset(core.links)
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    host: int
-    parts: dict[str, int]
-    """What became of those that were turned to."""
-    effects: Effects
-    sessions: int
-    """The newest that was numbered, if any was."""
-
-
-class ShardMachines:
-    """What a step needs is the host and the machines it turns to, and so they are its key. Which
-    those are is found out the first time."""
-
+class ShardMachines(Machines[ShardHost, KnownShard]):
     def __init__(self, numbers: Numbers) -> None:
-        self.numbers = numbers
-        self.host: States[SplitHost, bool] = States(
-            settle_shard, lambda host: host.read_later is not None
-        )
-        self.matcher: States[Matcher, KnownMatcher] = States(settle_matcher, KnownMatcher)
-        self.rows: States[Rows, dict[int, bytes]] = States(
-            settle_rows, lambda core: {id: asked[1].client for id, asked in core.opening.items()}
-        )
-        self._starts: dict[PutShard, tuple[int, int, int]] = {}
-        self._parts: dict[str, States[Any, Any]] = {"matcher": self.matcher, "rows": self.rows}
-        self._steps: dict[tuple[int, Hashable], tuple[tuple[str, ...], dict[Any, Outcome]]] = {}
+        super().__init__(numbers, canonical.settle_shard, KnownShard)
 
-    def start(self, state: ExploredState, stored: PutShard) -> None:
-        if stored not in self._starts:
-            host = SplitHost(MatcherConfig(0, 1), stored, boot=0, assigned=0, wall_us=0, now=NOW)
-            host.matcher.counters = host.rows.counters = Mute()
-            parts = self.matcher.number(host.matcher), self.rows.number(host.rows)
-            self._starts[stored] = self.host.number(host), *parts
-        state.host, state.matcher, state.rows = self._starts[stored]
+    def make(self, stored: effects.PutShard) -> ShardHost:
+        host = ShardHost(MatcherConfig(0, 1), stored, boot=0, assigned=0, wall_us=0, now=NOW)
+        host.matcher.counters = host.rows.counters = Mute()
+        return host
 
-    def step(self, state: ExploredState, event: Hashable, above: dict[str, int]) -> Outcome:
-        """`above`: numbers of requests that are under way, and of sessions that were given. The
-        next ones are above them."""
-        used, outcomes = self._steps.get((state.host, event), ((), {}))
-        outcome = outcomes.get(tuple([(getattr(state, name), above[name]) for name in used]))
-        if outcome is None:
-            outcome = self._perform(state, event, above)
-            needed = tuple(name for name in PARTS if name in used or name in outcome.parts)
-            if needed != used:
-                used, outcomes = needed, {}
-            outcomes[tuple([(getattr(state, name), above[name]) for name in used])] = outcome
-            self._steps[state.host, event] = used, outcomes
-        return outcome
-
-    def _perform(self, state: ExploredState, event: Any, above: dict[str, int]) -> Outcome:
-        def fetch(name: str) -> Any:
-            part = self._parts[name].load(getattr(state, name))
-            if name == "matcher":
-                part.ids = max(part.ids, above[name])
-            else:
-                part.sessions = above[name]
-            return part
-
-        host = self.host.load(state.host)
-        host.fetch = fetch
-        effects = tuple(map(self._kept, host.step(self._event(host, event), NOW)))
-        touched = [name for name in PARTS if name in vars(host)]
-        return Outcome(
-            sessions=host.rows.sessions if "rows" in touched else 0,
-            parts={name: self._parts[name].number(getattr(host, name)) for name in touched},
-            host=self.host.number(host),
-            effects=effects,
-        )
+    def perform(self, host: ShardHost, event: Any, above: Any) -> Iterator[Any]:
+        """`above`: the numbers of the matcher's requests and of sessions, those to come are. The
+        newest session comes out last."""
+        host.matcher.ids = max(host.matcher.ids, above[0])
+        host.rows.sessions = above[1]
+        yield from map(self._kept, host.step(self._event(host, event), NOW))
+        yield host.rows.sessions
 
     def _event(self, host: ShardHost, event: Any) -> Any:
         match event:
-            case FromLink():
+            case effects.FromLink():
                 return _with_message(event, self.numbers.values)
-            case Loaded(id=id, rows=tuple() as rows):
-                return Loaded(id, dict(rows))
+            case effects.Loaded(id=id, rows=tuple() as rows):
+                return effects.Loaded(id, dict(rows))
             case (Appended() as appended, bool() as fast):
                 host.fast_path = lambda app: fast
                 return appended
@@ -498,22 +394,22 @@ class ShardMachines:
                 elif timer == "patience":
                     assert host.read_later is not None
                     host.read_later = NOW, host.read_later[1]
-                return Tick()
+                return effects.Tick()
             case _:
                 return event
 
     def _kept(self, effect: Any) -> Any:
         match effect:
-            case SendLink(link=link, message=message):
+            case effects.SendLink(link=link, message=message):
                 frame = codec.encode_link(message)
-                return SendLink(link, self.numbers.frame(frame, codec.decode_from_shard))  # type: ignore[arg-type]
+                return effects.SendLink(link, self.numbers.frame(frame, codec.decode_from_shard))  # type: ignore[arg-type]
             case Append(request=request, updates=updates):
                 return Append(request, tuple(updates))
-            case Persist(id=id, writes=writes):
-                return self.numbers.of(Persist(id, tuple(writes)))
-            case LoadObjects(id=id, keys=keys):
-                return self.numbers.of(LoadObjects(id, tuple(keys)))
-            case LoadClient():
+            case effects.Persist(id=id, writes=writes):
+                return self.numbers.of(effects.Persist(id, tuple(writes)))
+            case effects.LoadObjects(id=id, keys=keys):
+                return self.numbers.of(effects.LoadObjects(id, tuple(keys)))
+            case effects.LoadClient():
                 return self.numbers.of(effect)
             case _:
                 return effect

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from verification.exploration.cluster import Cluster
-from verification.exploration.state import CLOSE, Conn, ExploredState
+from verification.exploration.state import CLOSE, ExploredState, Wire
 
 Move = tuple[Any, ...]
 
 EAGER: Final = {
     "disk": ("operate", "answer", "read", "shard_timer"),
     "links": ("deliver_to_shard", "deliver_to_registrar", "dial_shard", "registrar_timer"),
-    "clients": ("deliver", "drain", "client_timer", "read_inbox"),
+    "clients": ("deliver_up", "deliver_down", "drain", "client_timer", "read_inbox"),
 }
 
 
@@ -47,26 +47,25 @@ class Moves:
         yield from self._clients(state)
 
     def _shard(self, state: ExploredState) -> Iterator[Move]:
-        disk, shards = state.disk, self.cluster.shards
+        disk, facts = state.disk, self.cluster.shards.facts[state.shard]
         if disk.operations:
             yield ("operate",)
         if disk.answers:
             yield ("answer",)
         if disk.reads:
             yield ("read",)
-        matcher = shards.matcher.facts[state.matcher]
-        if matcher.announces:
+        if facts.announces:
             yield "shard_timer", "announce"
-        if matcher.retries:
+        if facts.retries:
             yield "shard_timer", "retry"
-        if shards.host.facts[state.host]:
+        if facts.patient:
             yield "shard_timer", "patience"
 
     def _registrars(self, state: ExploredState) -> Iterator[Move]:
         for k, link in enumerate(state.links):
-            if link.to_shard:
+            if link.up:
                 yield "deliver_to_shard", k
-            if link.to_registrar:
+            if link.down:
                 yield "deliver_to_registrar", k
         for r, host in enumerate(state.registrars):
             if self.cluster.registrars.facts[host].works:
@@ -76,10 +75,10 @@ class Moves:
 
     def _clients(self, state: ExploredState) -> Iterator[Move]:
         for c, conn in enumerate(state.conns):
-            if conn.to_server:
-                yield "deliver", "to_server", c
-            if conn.to_client:
-                yield "deliver", "to_client", c
+            if conn.up:
+                yield "deliver_up", c
+            if conn.down:
+                yield "deliver_down", c
             if self.cluster.lags(state, conn):
                 yield "drain", c
         for i, client in enumerate(state.clients):
@@ -112,20 +111,20 @@ class Moves:
         for r, host in enumerate(state.registrars):
             facts, link = self.cluster.registrars.facts[host], state.link_of(r)
             if link is not None:
-                dead = link.silent or not link.shard_open
+                dead = link.silent or not link.upper_open
                 yield ("registrar_silence" if dead else "ping"), r
             if facts.flushes:
                 yield "registrar_timer", r, "ack flush"
             if facts.lingers:
                 yield "registrar_timer", r, "linger"
         for conn in state.conns:
-            if conn.server_open:
-                yield from self._visits(state, conn, conn.client_open)
+            if conn.upper_open:
+                yield from self._visits(state, conn, conn.lower_open)
         for k, link in enumerate(state.links):
-            if link.shard_open and (link.silent or not link.registrar_open):
+            if link.upper_open and (link.silent or not link.lower_open):
                 yield "shard_silence", k
 
-    def _visits(self, state: ExploredState, conn: Conn, there: bool) -> Iterator[Move]:
+    def _visits(self, state: ExploredState, conn: Wire, there: bool) -> Iterator[Move]:
         session = self.cluster.session(state, conn)
         if session is not None and session.visited:
             timer = "visit" if there and session.open else "expire"
@@ -151,10 +150,10 @@ class Moves:
         if not quiet:
             yield from (move for move in self._armed(state) if move[0] != "ping")
         for conn in state.conns:
-            if conn.client_open and conn.server_open:
+            if conn.whole():
                 yield from self._visits(state, conn, False)
         for k, link in enumerate(state.links):
-            if link.registrar_open and link.shard_open and not link.silent:
+            if link.whole() and not link.silent:
                 yield "registrar_silence", link.registrar
                 yield "shard_silence", k
 
@@ -170,56 +169,52 @@ def _declarations(cluster: Cluster, state: ExploredState) -> Iterator[Move]:
 def _queues(state: ExploredState) -> Iterator[tuple[str, int, list[int]]]:
     """Both ways of every connection of a client."""
     for c, conn in enumerate(state.conns):
-        yield "to_server", c, conn.to_server
-        yield "to_client", c, conn.to_client
+        yield "up", c, conn.up
+        yield "down", c, conn.down
 
 
 def _client_crashes(cluster: Cluster, state: ExploredState) -> Iterator[Move]:
     for i, client in enumerate(state.clients):
         yield "crash_client", i, True, False
-        if cluster.bounds.declarations and any(client.knows):
+        if cluster.bounds.declarations and any(at.knows for at in client.objects):
             yield "crash_client", i, True, True
 
 
 COSTLY: Final[dict[str, Callable[[Cluster, ExploredState], Iterable[Move]]]] = {
     "publishes": lambda cluster, _: (("publish", o) for o in range(cluster.bounds.objects)),
     "operations": lambda _, state: (
-        ("unregister" if wanted else "register", i, index)
+        ("unregister" if at.wanted else "register", i, index)
         for i, client in enumerate(state.clients)
-        for index, wanted in enumerate(client.wanted)
+        for index, at in enumerate(client.objects)
     ),
     "declarations": _declarations,
     "deliveries": lambda _, state: (
         ("deliver_again", first) for first in range(state.disk.feed_first, state.disk.last() + 1)
     ),
     "losses": lambda _, state: (
-        ("lose", way, c, place) for way, c, queue in _queues(state) for place in range(len(queue))
+        (f"lose_{way}", c, place) for way, c, queue in _queues(state) for place in range(len(queue))
     ),
     "duplicates": lambda _, state: (
-        ("deliver", way, c, 0, True)
+        (f"deliver_{way}", c, 0, True)
         for way, c, queue in _queues(state)
         if queue and queue[0] != CLOSE
     ),
     "reorders": lambda _, state: (
-        ("deliver", way, c, place)
+        (f"deliver_{way}", c, place)
         for way, c, queue in _queues(state)
         for place in range(1, len(queue))
         if queue[place] != CLOSE
     ),
     "hangups": lambda _, state: (
-        ("hang_up", c)
-        for c, conn in enumerate(state.conns)
-        if conn.client_open and conn.server_open
+        ("hang_up", c) for c, conn in enumerate(state.conns) if conn.whole()
     ),
     "lags": lambda cluster, state: (
         ("lag", c)
         for c, conn in enumerate(state.conns)
-        if conn.server_open and conn.client_open and not cluster.lags(state, conn)
+        if conn.whole() and not cluster.lags(state, conn)
     ),
     "link_breaks": lambda _, state: (
-        ("break_link", k)
-        for k, link in enumerate(state.links)
-        if link.registrar_open and link.shard_open
+        ("break_link", k) for k, link in enumerate(state.links) if link.whole()
     ),
     "silences": lambda _, state: (
         ("silence_link", k) for k, link in enumerate(state.links) if not link.silent

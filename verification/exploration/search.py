@@ -158,10 +158,10 @@ class _Search:
 
     def _judge(self, state: ExploredState) -> None:
         cluster = self.cluster
-        shard = cluster.shards.matcher.facts[state.matcher]
+        shard = cluster.shards.facts[state.shard]
         for conn in state.conns:
-            if conn.client_open and conn.server_open:
-                client = cluster.clients.facts[state.clients[conn.client].core]
+            if conn.whole():
+                client = cluster.clients.facts[state.clients[conn.dialer].core]
                 registrar = cluster.registrars.facts[state.registrars[conn.registrar]]
                 judge.counted_fresh(state, conn, client, registrar, shard)
 

@@ -29,19 +29,30 @@ def index_of(key: str) -> int:
     return int(key[len(APP) + 1 :])
 
 
+class Wanted(msgspec.Struct, array_like=True):
+    """What an application knows of one object; 0: nothing."""
+
+    wanted: bool = True
+    knows: int = 0
+    """The version it holds."""
+    acked: int = 0
+    """The newest version acked in this life."""
+    claimed: int = 0
+    """The newest version ever acked or declared by this client."""
+    vouched: int = 0
+    """The newest epoch acked."""
+    declared: bool = False
+
+    def take(self, version: int) -> None:
+        self.knows = max(self.knows, version)
+        self.acked = max(self.acked, version)
+        self.claimed = max(self.claimed, version)
+
+
 class ClientState(msgspec.Struct, array_like=True):
     core: int
-    knows: list[int]
-    """Per object the version the application holds; 0: none."""
-    acked: list[int]
-    """The newest version acked in this life."""
-    claimed: list[int]
-    """The newest version ever acked or declared by this client."""
-    vouched: list[int]
-    """The newest epoch acked."""
-    declared: list[bool]
-    wanted: list[bool]
-    inbox: list[tuple[int, int, int]]
+    objects: list[Wanted]
+    inbox: list[tuple[int, int, int]] = []
     """Told and not yet acted upon: object, version (−1: unknown), epoch."""
     identity: bytes | None = None
     declares: bool = False
@@ -49,45 +60,56 @@ class ClientState(msgspec.Struct, array_like=True):
     generation: int = 0
     """Of client ids that it asked for."""
 
+    def wanted(self) -> set[int]:
+        return {index for index, at in enumerate(self.objects) if at.wanted}
 
-class Conn(msgspec.Struct, array_like=True):
-    client: int
-    registrar: int
+
+class Wire(msgspec.Struct, array_like=True):
+    """A connection, from a client *up* to a registrar, or a link, from a registrar up to the shard.
+
+    Either end is named by who dials and a number of its own.
+    """
+
+    dialer: int
     slot: int
-    to_server: list[int] = []
-    to_client: list[int] = []
-    client_open: bool = True
-    server_open: bool = True
-
-    def handle(self) -> int:
-        return self.client * _SLOTS + self.slot
-
-    def close_upper_end(self) -> None:
-        self.server_open = False
-        self.to_server = []
-        if self.client_open:
-            self.to_client.append(CLOSE)
-
-
-class ExploredLink(msgspec.Struct, array_like=True):
     registrar: int
-    slot: int
-    to_shard: list[int] = []
-    to_registrar: list[int] = []
-    registrar_open: bool = True
-    shard_open: bool = True
+    up: list[int] = []
+    down: list[int] = []
+    lower_open: bool = True
+    upper_open: bool = True
     silent: bool = False
+    """It loses everything from now on, and nobody is told."""
     learned: list[int] = []
-    """Objects whose version the registrar was told over it."""
+    """Objects whose version the registrar was told over it: a link."""
 
     def handle(self) -> int:
-        return self.registrar * _SLOTS + self.slot
+        return self.dialer * _SLOTS + self.slot
 
-    def close_lower_end(self) -> None:
-        self.shard_open = False
-        self.to_shard = []
-        if self.registrar_open and not self.silent:
-            self.to_registrar.append(CLOSE)
+    def whole(self) -> bool:
+        return self.lower_open and self.upper_open
+
+    def send_up(self, frame: int) -> None:
+        if self.upper_open and not self.silent:
+            self.up.append(frame)
+
+    def send_down(self, frame: int) -> None:
+        if self.lower_open and not self.silent:
+            self.down.append(frame)
+
+    def close_lower(self) -> None:
+        self.lower_open = False
+        self.down, self.learned = [], []
+        self.send_up(CLOSE)
+
+    def close_upper(self) -> None:
+        self.upper_open = False
+        self.up = []
+        self.send_down(CLOSE)
+
+    def cut(self) -> None:
+        """By neither side; both will learn of it."""
+        self.up = [CLOSE] if self.upper_open else []
+        self.down = [CLOSE] if self.lower_open else []
 
 
 class RowState(msgspec.Struct, array_like=True):
@@ -117,15 +139,14 @@ class ExploredDisk(msgspec.Struct, array_like=True):
 
     objects: list[int]
     """Object rows, by number."""
-    epoch: int
-    """0: there is no shard row."""
-    lineage: int
-    applied: int
-    rows: list[RowState]
-    feed_lineage: int
-    feed_first: int
+    epoch: int = 1
+    lineage: int = 1
+    applied: int = START
+    rows: list[RowState] = []
+    feed_lineage: int = 1
+    feed_first: int = 1
     """Offsets below can no longer be read."""
-    feed: list[tuple[int, int]]
+    feed: list[tuple[int, int]] = []
     """Object and version, from offset 1 on; what can no longer be read is kept for the judge."""
     lost_in: int = 0
     """The newest epoch when a part of the feed was lost."""
@@ -159,22 +180,19 @@ class ExploredDisk(msgspec.Struct, array_like=True):
 class ExploredState(msgspec.Struct, array_like=True):
     clients: list[ClientState]
     registrars: list[int]
-    host: int
-    """The shard's, without its two machines."""
-    matcher: int
-    rows: int
     disk: ExploredDisk
-    conns: list[Conn]
-    links: list[ExploredLink]
     published: list[int]
     budget: list[int]
+    shard: int = 0
+    conns: list[Wire] = []
+    links: list[Wire] = []
 
-    def conn_of(self, client: int) -> Conn | None:
+    def conn_of(self, client: int) -> Wire | None:
         """The connection the client holds, whoever is still at its other end."""
-        return next((c for c in self.conns if c.client == client and c.client_open), None)
+        return next((c for c in self.conns if c.dialer == client and c.lower_open), None)
 
-    def link_of(self, registrar: int) -> ExploredLink | None:
-        return next((x for x in self.links if x.registrar == registrar and x.registrar_open), None)
+    def link_of(self, registrar: int) -> Wire | None:
+        return next((x for x in self.links if x.dialer == registrar and x.lower_open), None)
 
     def may(self, kind: str) -> bool:
         return self.budget[_PLACE[kind]] > 0 and (kind not in FAULTS or self.budget[-1] > 0)
@@ -184,18 +202,22 @@ class ExploredState(msgspec.Struct, array_like=True):
         if kind in FAULTS:
             self.budget[-1] -= 1
 
+    def dial(self, wires: list[Wire], dialer: int, registrar: int) -> Wire:
+        taken = {
+            wire.slot for wire in wires if (wire.dialer, wire.registrar) == (dialer, registrar)
+        }
+        slot = next(slot for slot in range(_SLOTS) if slot not in taken)
+        wires.append(Wire(dialer, slot, registrar))
+        return wires[-1]
+
     def used(self, kind: str, of: int) -> bool:
         return self.budget[_PLACE[kind]] < of
 
     def tidy(self) -> None:
         """One order for what has none, and nothing of what is over."""
-        self.conns = sorted(
-            (c for c in self.conns if c.client_open or c.server_open),
-            key=lambda c: (c.client, c.registrar, c.slot),
-        )
-        self.links = sorted(
-            (x for x in self.links if x.registrar_open or x.shard_open), key=ExploredLink.handle
-        )
+        for wires in (self.conns, self.links):
+            wires[:] = [wire for wire in wires if wire.lower_open or wire.upper_open]
+            wires.sort(key=lambda wire: (wire.dialer, wire.registrar, wire.slot))
         # A spent total makes what is left of the single kinds meaningless.
         if self.budget[-1] == 0:
             for kind in FAULTS:

@@ -113,7 +113,8 @@ class Observers(Observer):
         for fact, ignored in vars(Observer).items():
             if callable(ignored):
                 who = [o for o in observers if getattr(type(o), fact) is not ignored]
-                setattr(self, fact, partial(_tell, [getattr(o, fact) for o in who]))
+                tell = [getattr(o, fact) for o in who]
+                setattr(self, fact, tell[0] if len(tell) == 1 else partial(_tell, tell))
 
 
 def _tell(listening: Sequence[Callable[..., None]], *fact: object) -> None:
