@@ -17,7 +17,7 @@ does no harm.
 import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -42,7 +42,7 @@ from roskva.errors import Fenced, RoskvaError, Unavailable, error_of
 from roskva.host.delivery import Announcement, Delivery, Write
 from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Submitted
 from roskva.host.observer import Observer
-from roskva.model import NO_VERSION, Key, Update, shard_of
+from roskva.model import Key, Update, shard_of
 from roskva.wire.links import (
     NotPublished,
     PublishUpdates,
@@ -218,12 +218,11 @@ class RegistrarHost:
 
     def _submit(self, event: Submitted, now: float) -> None:
         by_shard: dict[int, list[int]] = {}
-        outcomes: list[int | RoskvaError] = []
+        shards = self.core.config.shards
         for place, update in enumerate(event.updates):
-            if isinstance(update, Update):
-                shard = shard_of(update.object, self.core.config.shards)
-                by_shard.setdefault(shard, []).append(place)
-            outcomes.append(NO_VERSION if isinstance(update, Update) else update)
+            if type(update) is Update:
+                by_shard.setdefault(shard_of(update.object, shards), []).append(place)
+        outcomes: list[Any] = list(event.updates)  # what shards answer takes the place of updates
         submission = _Submission(event.request, outcomes, len(by_shard))
         if not by_shard:
             self._effects.append(Settled(submission.request, submission.outcomes))
@@ -240,14 +239,16 @@ class RegistrarHost:
             message = PublishUpdates(self.requests, updates)  # type: ignore[arg-type]
             self._effects.append(SendLink(shard, message))
 
-    def _settle(self, request: int, outcome: list[int] | RoskvaError) -> None:
+    def _settle(self, request: int, outcome: Sequence[int | RoskvaError] | RoskvaError) -> None:
         part = self.parts.pop(request, None)
         if part is None:
             return  # it was given up
         submission = part.submission
-        for i, place in enumerate(part.places):
-            one = outcome if isinstance(outcome, RoskvaError) else outcome[i]
-            submission.outcomes[place] = one
+        places, outcomes = part.places, submission.outcomes
+        if isinstance(outcome, RoskvaError):
+            outcome = [outcome] * len(places)
+        for place, one in zip(places, outcome, strict=True):
+            outcomes[place] = one
         submission.left -= 1
         if not submission.left:
             self._effects.append(Settled(submission.request, submission.outcomes))
@@ -304,6 +305,9 @@ class Fanout:
         outputs: Outputs = []
         if self._waves or len(deliveries) > self._slice:
             self._add(effect.message.notifications[0].object, announcement, deliveries)
+            return outputs
+        if len(deliveries) <= MOST_TOGETHER:
+            _notify(deliveries, announcement, outputs)
             return outputs
         for at in range(0, len(deliveries), MOST_TOGETHER):
             _notify(deliveries[at : at + MOST_TOGETHER], announcement, outputs)

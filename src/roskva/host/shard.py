@@ -183,9 +183,9 @@ class ShardHost:
 
     def _publish(self, link: Handle, message: PublishUpdates, now: float) -> None:
         updates: Sequence[Update] = message.updates
-        unversioned = sum(update.version == NO_VERSION for update in updates)
-        if unversioned:
-            taken = self.assigned.take(unversioned, now)
+        versions = [update.version for update in updates]
+        if NO_VERSION in versions:
+            taken = self.assigned.take(versions.count(NO_VERSION), now)
             if taken is None:
                 self.assigned.waiting.append((link, message))
                 self._raise_limit(now)
@@ -197,8 +197,8 @@ class ShardHost:
                 else update
                 for update in updates
             ]
+            versions = [update.version for update in updates]
         self.requests += 1
-        versions = [update.version for update in updates]
         self.publishes[self.requests] = link, message.request, versions
         self._effects.append(Append(self.requests, updates))
 

@@ -111,7 +111,9 @@ class Writer:
         if self._behind or min(addresses, default=0) < 0:
             addresses = self._through_transports(addresses, data)
         for at in range(0, len(addresses), MOST_AT_ONCE):
-            sockets = addresses[at : at + MOST_AT_ONCE]
+            sockets = (
+                addresses[at : at + MOST_AT_ONCE] if len(addresses) > MOST_AT_ONCE else addresses
+            )
             for place, taken in self._write(sockets, data):
                 transport = self._transports.get(sockets[place])
                 if transport is not None:

@@ -21,7 +21,7 @@ from roskva.feed.commit import wall_clock_us
 from roskva.feed.trace import DIRECTORY, Trace
 from roskva.host.observer import Observer
 from roskva.metrics import TRAFFIC
-from roskva.model import PROBE_APPS, Update, is_probe
+from roskva.model import Update, is_probe
 from roskva.wire.links import Push
 from roskva.wire.messages import Ack, Notification
 
@@ -38,10 +38,7 @@ class TrafficCounters(Observer):
         """Handed to sessions: a version, or that it is unknown."""
 
     def appended(self, updates: Sequence[tuple[int, Update]]) -> None:
-        apps = {update.object.partition("/")[0] for _, update in updates}
-        probes = 0
-        if not apps.isdisjoint(PROBE_APPS):
-            probes = sum(is_probe(update.object) for _, update in updates)
+        probes = len([None for _, update in updates if is_probe(update.object)])
         self.published["users"] += len(updates) - probes
         self.published["probe"] += probes
 
