@@ -245,11 +245,13 @@ class _Delivery:
         return self._send(next(self.offers, None))
 
     def end(self) -> Marker | None:
-        taken: Taken | None = None
+        offered, taken = self.offered, None
         for offer in self.offers:
             if len(self.unanswered) == _UNANSWERED:
                 taken = self.process.answer(self.unanswered.popleft())
-                if taken is None or not self._goes_on(taken):
+                if taken is None or taken.lineage != offered.lineage:
+                    break
+                if taken.offset < offered.first - 1:
                     break
             if not self._send(offer):
                 return None
@@ -262,10 +264,6 @@ class _Delivery:
             return False
         self.unanswered.append(offer.request)
         return True
-
-    def _goes_on(self, taken: Taken) -> bool:
-        offered = self.offered
-        return taken.lineage == offered.lineage and taken.offset >= offered.first - 1
 
 
 def _offers(offered: Range, entries: Iterable[Entry], requests: Iterator[int]) -> Iterator[Offer]:
