@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from roskva.cli import job_report as report
 from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, OK, progress, sentences
+from roskva.cli.outcome import FAILED, OK, progress, sentences, table_of
 from roskva.errors import BadInput
 from roskva.pipeline.machine import require_pipeline, spark_settings
 from roskva.server.admin.pipeline import keep, keep_objects
@@ -29,6 +29,11 @@ from roskva.server.backup import MANIFEST, checkpoints
 from roskva.server.directory import DataDirectory
 
 if TYPE_CHECKING:
+    from roskva.pipeline.jobs.audit import Audit
+    from roskva.pipeline.jobs.gc import Collected
+    from roskva.pipeline.jobs.latency import Latency
+    from roskva.pipeline.jobs.plan import Plan
+    from roskva.pipeline.jobs.replay import Replayed
     from roskva.pipeline.state import State
 
 Found = TypeVar("Found")
@@ -40,12 +45,15 @@ Write = Callable[[Any], None] | None
 
 _SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv"}
 _POLL_S: Final = 0.1
+_MIB: Final = 1 << 20
 _SETTINGS: Final = {
     # Unlike the bridge, jobs shuffle, and are over when they are done.
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
     "spark.driver.memory": "4g",
 }
+
+console = Console(markup=False, highlight=False)
 
 DataArgument = Annotated[
     Path, typer.Argument(metavar="DATA", help="A data directory, of a node that runs or not.")
@@ -135,7 +143,7 @@ def audit(
             found = run(spark, look, grace_s=grace, repair=repair, out=write, per_object=kept)
         if not is_backup(data):
             keep(data, "audit", began, found)
-    options.show(found, report.show_audit)
+    options.show(found, _show_audit)
     raise typer.Exit(FAILED if found.states["stale"] else OK)
 
 
@@ -168,7 +176,7 @@ def gc(
                 out=write,
             )
         keep(data, "gc", began, found)
-    options.show(found, report.show_gc)
+    options.show(found, _show_gc)
 
 
 def latency(
@@ -198,7 +206,7 @@ def latency(
             found = run(noted)
             made = draw(found, plots)
         draw(found, keep(data, "latency", began, found))
-    options.show(found, partial(report.show_latency, made))
+    options.show(found, partial(_show_latency, made))
 
 
 def replay(
@@ -218,7 +226,7 @@ def replay(
 
             found = run(spark, owned.feed_path, owned.store_path, out=write)
         keep(data, "replay", began, found)
-    options.show(found, partial(report.show_replay, shard))
+    options.show(found, partial(_show_replay, shard))
 
 
 def plan(
@@ -257,7 +265,7 @@ def plan(
                 write(as_rows(spark, found))
         if data is not None:
             keep(data, "plan", began, found)
-    options.show(found, report.show_plan)
+    options.show(found, _show_plan)
 
 
 # What jobs have in common: a file for all rows, a Spark session with a bar, the state they look at.
@@ -355,3 +363,102 @@ def feed_of(spark: Spark, data: Path) -> Any:
 
     spark.dataSource.register(FeedSource)
     return spark.read.format(NAME).option("failOnDataLoss", False).load(str(data))
+
+
+# What they found, as tables.
+
+
+def _show_audit(found: "Audit") -> None:
+    table = table_of("state", "registrations", "")
+    for state, count in found.states.items():
+        share = f"{count / max(1, found.registrations):.2%}"
+        table.add_row(state, f"{count:,}", share)
+    table.add_row("all", f"{found.registrations:,}", f"for {found.objects:,} objects")
+    console.print(table)
+    if found.worst:
+        console.print(f"\nPending since {_moment(found.pending_since)}; most of it for:")
+        table = table_of("object", "due", "of", "published")
+        for worst in found.worst:
+            row = (worst.object, f"{worst.due:,}", f"{worst.registrations:,}")
+            table.add_row(*row, _moment(worst.since))
+        console.print(table)
+    for key, client in found.stale:
+        console.print(f"stale: {key} at client {client}", style="red")
+    repaired = f", {found.repaired:,} repaired" if found.repaired else ""
+    stale = found.states["stale"]
+    console.print(f"\n{stale:,} stale{repaired}", style="bold red" if stale else "bold green")
+
+
+def _show_gc(found: "Collected") -> None:
+    table = table_of("clients", "", "")
+    table.add_row("all", f"{found.clients:,}", "")
+    table.add_row("away for long", f"{found.away:,}", f"since {_moment(found.seen_at)}")
+    table.add_row("rows of nobody", f"{found.orphaned:,}", "")
+    console.print(table)
+    if found.forgotten is None:
+        doomed = found.away + found.orphaned
+        words = f"{doomed:,} would be forgotten, with {found.registrations:,} registrations"
+    else:
+        kept = found.away + found.orphaned - found.forgotten
+        words = f"{found.forgotten:,} forgotten"
+        words += f", {kept:,} kept: they were back" if kept else ""
+    console.print(f"\n{words}", style="bold")
+
+
+def _show_latency(made: Sequence[Path], found: "Latency") -> None:
+    table = table_of("milliseconds", "mean", "p50", "p90", "p99", "p99.9", "share")
+    for stage in found.stages:
+        times = (stage.mean, *stage.percentiles)
+        table.add_row(stage.stage, *(f"{time:,.2f}" for time in times), f"{stage.share:.0%}")
+    for name, whole in (("publish to sent", found.sent), ("publish to ack", found.acked)):
+        times = (whole.mean, *whole.percentiles)
+        share = f"{whole.mean / found.acked.mean:.0%}" if found.acked.mean else ""
+        table.add_row(name, *(f"{time:,.2f}" for time in times), share, style="bold")
+    console.print(table)
+    console.print(
+        f"\n{found.deliveries:,} deliveries of {found.updates:,} updates, "
+        f"{_moment(found.first)} to {_moment(found.last)}; "
+        f"the longest took {found.acked.longest:,.1f} ms"
+    )
+    console.print(f"drawn: {', '.join(map(str, made))}")
+
+
+def _show_replay(shard: int, found: "Replayed") -> None:
+    console.print(
+        f"shard {shard}: {found.objects:,} objects up to offset {found.last:,}; the versions of "
+        f"{found.known:,} are known",
+        style="bold",
+    )
+    if found.lost_up_to:
+        console.print(f"the feed does not reach back, or is damaged, up to {found.lost_up_to:,}")
+    console.print(f"epoch {found.epoch} begins: start the node")
+
+
+def _show_plan(found: "Plan") -> None:
+    console.print(
+        f"{found.clients:,} clients, {found.registrations:,} registrations for "
+        f"{found.objects:,} objects, {found.updates_per_second:,.1f} updates/s\n",
+        style="bold",
+    )
+    columns = ("sessions", "registrations", "objects", "sent/s", "cores", "memory")
+    table = table_of("process", *columns)
+    for load in found.processes:
+        table.add_row(
+            load.process,
+            f"{load.sessions:,}" if load.sessions else "",
+            f"{load.registrations:,}" if load.registrations else "",
+            f"{load.objects:,}",
+            f"{load.per_second:,.0f}",
+            f"{load.busy:.2f}",
+            f"{load.bytes / _MIB:,.0f} MiB",
+        )
+    console.print(table, "")
+    table = table_of("clients", "registrars", "matchers", "memory")
+    for factor, registrars, matchers, memory in found.growth:
+        size = f"{memory / _MIB:,.0f} MiB"
+        table.add_row(f"{factor * found.clients:,}", f"{registrars:,}", f"{matchers:,}", size)
+    console.print(table)
+
+
+def _moment(time: datetime | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S") if time is not None else "–"

@@ -10,6 +10,7 @@ again.
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, TextIO
 
@@ -32,7 +33,6 @@ from roskva.core.effects import (
 )
 from roskva.errors import BadInput
 from roskva.model import Key, ObjectId, is_key, parse_key
-from roskva.net.tls import Tls
 from roskva.publisher.requests import is_version
 
 _SPARE_LINES: Final = 1000
@@ -76,7 +76,8 @@ class WatchState:
                 if self._path.exists():
                     self._known = _read(self._path)
                 else:
-                    self._forget_identities(self._path)
+                    for identity in self._path.parent.glob(f"{self._path.name}.*.identity"):
+                        identity.unlink()
                 self._rewrite(self._path)
             except OSError as error:
                 raise BadInput(f"{self._path} cannot be used: {error.strerror}") from None
@@ -114,10 +115,6 @@ class WatchState:
         new.replace(path)
         self._file = path.open("a")
         self._lines = len(self._known)
-
-    def _forget_identities(self, path: Path) -> None:
-        for identity in path.parent.glob(f"{path.name}.*.identity"):
-            identity.unlink()
 
 
 def _encoded(line: WatchLine) -> str:
@@ -184,24 +181,21 @@ def watch(
         with NodeApi(node.url, node.tls) as api:
             api.check()
         with WatchState(state) as remembered:
-            watching = Watch(node.url, node.tls, node.secret, remembered, json, count)
+            watching = Watch(node, remembered, json, count)
             asyncio.run(watching.run(objects))
 
 
+@dataclass
 class Watch:
     """A client for each app that is watched, and one place where they tell what they heard."""
 
-    def __init__(
-        self, url: str, tls: Tls | None, jwt: str, state: WatchState, json: bool, count: int | None
-    ) -> None:
-        self._url = url
-        self._tls = tls
-        self._jwt = jwt or None
-        self._state = state
-        self._json = json
-        self._left = count
-        self._complaint = ""
-        self._console = Console(markup=False, highlight=False)
+    node: NodeOptions
+    state: WatchState
+    json: bool
+    left: int | None
+    """To be told; None: there is no end."""
+    console: Console = field(default_factory=lambda: Console(markup=False, highlight=False))
+    complaint: str = ""
 
     async def run(self, objects: list[ObjectId]) -> None:
         """Until enough was told, or one of the clients cannot go on."""
@@ -219,50 +213,51 @@ class Watch:
             task.result()
 
     async def _follow(self, app: str, names: list[str]) -> None:
-        identity = self._state.identity(app)
-        client = Client(self._url, app, identity, tls=self._tls, credential=self._jwt)
+        identity = self.state.identity(app)
+        node, jwt = self.node, self.node.secret or None
+        client = Client(node.url, app, identity, tls=node.tls, credential=jwt)
         async with client:
             for name in names:
-                await client.register(name, self._state.version(ObjectId(app, name).key))
+                await client.register(name, self.state.version(ObjectId(app, name).key))
             async for event in client:
                 await self._take(client, event)
-                if self._left == 0:
+                if self.left == 0:
                     return
 
     async def _take(self, client: Client, event: ClientEvent) -> None:
         match event:
-            case Notify() | NotifyUnknown() if self._left != 0:
+            case Notify() | NotifyUnknown() if self.left != 0:
                 line = line_of(event)
                 self._print(line)
-                self._state.remember(line)
+                self.state.remember(line)
                 client.ack(event)
-                if self._left is not None:
-                    self._left -= 1
+                if self.left is not None:
+                    self.left -= 1
             case RegistrationFailure(object=key, transient=False, code=code):
                 raise NodeRefused(f"{key} may not be watched ({code})")
             case RegistrationFailure(name=name):
                 await asyncio.sleep(_TRY_AGAIN_S)
-                await client.register(name, self._state.version(event.object))
+                await client.register(name, self.state.version(event.object))
             case RegistrationStatus():
-                self._complaint = ""
+                self.complaint = ""
             case Trouble(code=code, text=text):
                 self._complain(f"{text} ({code}); trying again")
 
     def _complain(self, sentence: str) -> None:
         """Once, not at every attempt to connect."""
-        if sentence != self._complaint:
-            self._complaint = sentence
+        if sentence != self.complaint:
+            self.complaint = sentence
             complain(sentence)
 
     def _print(self, line: WatchLine) -> None:
-        if self._json:
+        if self.json:
             print(msgspec.json.encode(line).decode(), flush=True)
             return
         version = Text("unknown", "yellow") if line.version is None else Text(line.version, "green")
         parts = [Text(time.strftime("%H:%M:%S"), "dim"), Text(line.object, "bold"), version]
         if line.payload is not None:
             parts.append(Text(readable(line.payload)))
-        self._console.print(Text("  ").join(parts), soft_wrap=True)
+        self.console.print(Text("  ").join(parts), soft_wrap=True)
 
 
 def readable(payload: bytes) -> str:

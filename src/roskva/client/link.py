@@ -103,17 +103,14 @@ class WebSocketLink:
             self._open = True
             self._tell(self, Connected())
             try:
-                await self._talk(socket)
+                async with asyncio.TaskGroup() as tasks:
+                    writing = tasks.create_task(self._write(socket))
+                    await self._read(socket)
+                    writing.cancel()
             except asyncio.CancelledError:
                 # Closing it in peace would wait for what the other side does not take.
                 socket.transport.abort()
                 raise
-
-    async def _talk(self, socket: ClientConnection) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(self._write(socket))
-            await self._read(socket)
-            writing.cancel()
 
     async def _read(self, socket: ClientConnection) -> None:
         with suppress(ConnectionClosed):

@@ -65,13 +65,13 @@ class HistorySource(NamedSource):
         return HistoryReader(self.options["path"])
 
 
+@dataclass
 class HistoryReader(DataSourceReader):
-    def __init__(self, feed: str) -> None:
-        self._feed = feed
+    feed: str
 
     def partitions(self) -> Sequence[InputPartition]:
         """One per segment; the first reaches back to the beginning, whatever is left of it."""
-        reader = LogReader(RealDisk(), self._feed)
+        reader = LogReader(RealDisk(), self.feed)
         starts = [segment.void_from - 1 for segment in reader.segments()]
         if not starts:
             return [_OffsetRange(reader.lineage, START, START)]
@@ -82,7 +82,7 @@ class HistoryReader(DataSourceReader):
         assert isinstance(partition, _OffsetRange)
         waiting: list[pa.RecordBatch] = []
         rows = 0
-        for read in _reads(LogReader(RealDisk(), self._feed), partition):
+        for read in _reads(LogReader(RealDisk(), self.feed), partition):
             if isinstance(read, Missing):
                 row = {"offset": min(read.last, partition.last)}
                 yield pa.RecordBatch.from_pylist([row], schema=_arrow)
@@ -128,14 +128,14 @@ class TraceSource(NamedSource):
         return TraceReader(Path(self.options["path"]))
 
 
+@dataclass
 class TraceReader(DataSourceReader):
-    def __init__(self, data: Path) -> None:
-        self._data = data
+    data: Path
 
     def partitions(self) -> Sequence[InputPartition]:
-        found = sorted((self._data / DIRECTORY).glob(f"*/{META}"))
+        found = sorted((self.data / DIRECTORY).glob(f"*/{META}"))
         if not found:
-            raise BadInput(f"{self._data} has no traces: the node has to be told to sample updates")
+            raise BadInput(f"{self.data} has no traces: the node has to be told to sample updates")
         return [InputPartition(str(meta.parent)) for meta in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

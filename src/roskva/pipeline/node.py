@@ -12,6 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -231,40 +232,38 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return bytes(received)
 
 
+@dataclass
 class _Delivery:
     """A range on its way, a few offers ahead of the answers."""
 
-    def __init__(self, process: _Process, offered: Range, offers: Iterator[Offer]) -> None:
-        self._process = process
-        self._offered = offered
-        self._offers = offers
-        self._unanswered: deque[int] = deque()
+    process: _Process
+    offered: Range
+    offers: Iterator[Offer]
+    unanswered: deque[int] = field(default_factory=deque)
 
     def begin(self) -> bool:
-        return self._send(next(self._offers, None))
+        return self._send(next(self.offers, None))
 
     def end(self) -> Marker | None:
-        taken: Taken | None = None
-        for offer in self._offers:
-            if len(self._unanswered) == _UNANSWERED:
-                taken = self._process.answer(self._unanswered.popleft())
-                if taken is None or not self._goes_on(taken):
+        offered, taken = self.offered, None
+        for offer in self.offers:
+            if len(self.unanswered) == _UNANSWERED:
+                taken = self.process.answer(self.unanswered.popleft())
+                if taken is None or taken.lineage != offered.lineage:
+                    break
+                if taken.offset < offered.first - 1:
                     break
             if not self._send(offer):
                 return None
-        while self._unanswered:
-            taken = self._process.answer(self._unanswered.popleft())
+        while self.unanswered:
+            taken = self.process.answer(self.unanswered.popleft())
         return None if taken is None else Marker(taken.lineage, taken.offset)
 
     def _send(self, offer: Offer | None) -> bool:
-        if offer is None or not self._process.send(offer, _ANSWER_S):
+        if offer is None or not self.process.send(offer, _ANSWER_S):
             return False
-        self._unanswered.append(offer.request)
+        self.unanswered.append(offer.request)
         return True
-
-    def _goes_on(self, taken: Taken) -> bool:
-        offered = self._offered
-        return taken.lineage == offered.lineage and taken.offset >= offered.first - 1
 
 
 def _offers(offered: Range, entries: Iterable[Entry], requests: Iterator[int]) -> Iterator[Offer]:

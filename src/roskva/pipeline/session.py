@@ -74,7 +74,8 @@ def spark_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     temporary = scratch or Path(tempfile.gettempdir())
     java = f"-Dlog4j2.configurationFile=file:{_LOGGING} -Djava.io.tmpdir={temporary}"
-    conf = SparkConf(loadDefaults=False).setMaster(_with_retries(master)).setAppName(name)
+    with_retries = re.sub(r"^local\[([^,\]]+)\]$", rf"local[\1,{_FAILURES}]", master)
+    conf = SparkConf(loadDefaults=False).setMaster(with_retries).setAppName(name)
     for key, value in {
         **_SETTINGS,
         **(_ON_THIS_MACHINE if master.startswith("local") else {}),
@@ -94,10 +95,6 @@ def _short(directory: Path) -> str:
     """The path of a Unix socket has at most 107 bytes, and its name takes half of them."""
     fits = len(os.fsencode(directory)) <= _LONGEST_SOCKET_DIRECTORY
     return str(directory) if fits else tempfile.gettempdir()
-
-
-def _with_retries(master: str) -> str:
-    return re.sub(r"^local\[([^,\]]+)\]$", rf"local[\1,{_FAILURES}]", master)
 
 
 def _launch(conf: SparkConf, inherited: Sequence[int], log_file: Path | None) -> None:

@@ -204,31 +204,31 @@ class StateSource(NamedSource):
         return TABLES[name]
 
 
+@dataclass
 class StateReader(DataSourceReader):
-    def __init__(self, table: Table, state: State, parts: int) -> None:
-        self._table = table
-        self._state = state
-        self._parts = parts
+    table: Table
+    state: State
+    parts: int
 
     def partitions(self) -> Sequence[InputPartition]:
-        shards = self._state.shards()
+        shards = self.state.shards()
         if not shards:
-            raise BadInput(f"{self._state.path} is no data directory and no backup of one")
+            raise BadInput(f"{self.state.path} is no data directory and no backup of one")
         missing = [place.store for place in shards if not place.store.is_dir()]
         if missing:
             raise BadInput(f"{missing[0]} is not there, or not any more")
-        kind = self._table.kind
-        cuts = [(kind, kind + b"\0")] if kind == rows.SHARD_ROW else rows.ranges(kind, self._parts)
+        kind = self.table.kind
+        cuts = [(kind, kind + b"\0")] if kind == rows.SHARD_ROW else rows.ranges(kind, self.parts)
         return [_KeyRange(place, *cut) for place in shards for cut in cuts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _KeyRange)
-        schema = to_arrow_schema(self._table.schema, timezone="UTC")
+        schema = to_arrow_schema(self.table.schema, timezone="UTC")
         with closing(RocksStore(partition.place.store, read_only=True)) as store:
             values = (
                 value
                 for key, cells in store.scan(partition.start, partition.end)
-                for value in self._table.values(partition.place, key, cells)
+                for value in self.table.values(partition.place, key, cells)
             )
             while batch := list(islice(values, _BATCH_ROWS)):
                 columns = zip(*batch, strict=True)

@@ -9,6 +9,7 @@ for a day.
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from roskva.config import SLIS, ProbeConfig, SloConfig
@@ -123,12 +124,12 @@ class Objectives:
         )
 
 
+@dataclass
 class _Kept:
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self.times = Times()
-        self.measured = 0
-        self.missed = 0
+    budget: Budget
+    times: Times = field(default_factory=Times)
+    measured: int = 0
+    missed: int = 0
 
     def count(self, outcome: Measurement, missed: bool, now: float) -> None:
         self.measured += 1

@@ -133,13 +133,13 @@ class _RowsWritten(WriterCommitMessage):
     objects: int
 
 
+@dataclass
 class RowsWriter(DataSourceArrowWriter):
-    def __init__(self, store: Path) -> None:
-        self._store = store
+    path: Path
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         written = 0
-        with closing(RocksStore(self._store)) as store:
+        with closing(RocksStore(self.path)) as store:
             for batch in iterator:
                 for operations in rows.batches(map(_put, batch.to_pylist())):
                     store.write(operations)
