@@ -72,8 +72,6 @@ from roskva.wire.messages import (
 _MESSAGE_ROOM = 24_000
 """Bytes of names in one message; escaped in JSON they may double."""
 _PART_OVERHEAD = 32
-
-
 _MANY = 128
 """So many restated registrations are settled by digest and sync, not one by one."""
 
@@ -107,16 +105,13 @@ class ClientPhase(Enum):
     STOPPED = 4
 
 
-class Pending:
+class Pending(msgspec.Struct):
     """An operation the server has not confirmed."""
 
-    __slots__ = ("number", "register", "version")
-
-    def __init__(self, register: bool, version: int | None) -> None:
-        self.register = register
-        self.version = version
-        self.number = 0
-        """Of the message it went with; 0: not sent in this session."""
+    register: bool
+    version: int | None
+    number: int = 0
+    """Of the message it went with; 0: not sent in this session."""
 
 
 class ClientMachine:

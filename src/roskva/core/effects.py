@@ -436,22 +436,14 @@ class Deliver(msgspec.Struct, frozen=True):
     event: ClientEvent
 
 
-MatcherEffect = Persist | LoadObjects | SendLink | DropLink | ReadFeed | Applied
-RowsEffect = Persist | LoadClient | SendLink
-RegistrarEffect = SendLink | DropLink | Send | Broadcast | Close
-ClientEffect = OpenConnection | CloseConnection | Transmit | SaveIdentity | Deliver
-Effect = MatcherEffect | RowsEffect | RegistrarEffect | ClientEffect
+_ShardEffect = Persist | LoadObjects | LoadClient | SendLink | DropLink | ReadFeed | Applied
+_ClientEffect = OpenConnection | CloseConnection | Transmit | SaveIdentity | Deliver
+Effect = _ShardEffect | Send | Broadcast | Close | _ClientEffect
 
-_StorageEvent = Persisted | Loaded | Failed
+_ShardEvent = Persisted | Loaded | Failed | Apply | FeedEnd | FeedMissing
 _LinkEvent = LinkUp | LinkDown | FromLink
-_FeedEvent = Apply | FeedEnd | FeedMissing
-_ConnectionEvent = Opened | Attached | Watching | FromConnection | Acked | Lagging | Drained
-_OrderToRegistrar = Recheck | Reloaded | Shedding | Withdrawn | Dismissed
-_ClientEvent = Connected | Disconnected | FromServer | Online
+_Connection = Opened | Attached | Watching | FromConnection | Acked | Lagging | Drained | Closed
+_Order = Recheck | Reloaded | Shedding | Withdrawn | Dismissed
 _Wish = Register | Unregister | Acknowledge | Stop
-Event = (
-    Tick
-    | (_StorageEvent | _LinkEvent | _FeedEvent)
-    | (_ConnectionEvent | Closed | _OrderToRegistrar)
-    | (_ClientEvent | _Wish)
-)
+_Client = Connected | Disconnected | FromServer | Online | _Wish
+Event = Tick | _ShardEvent | _LinkEvent | _Connection | _Order | _Client

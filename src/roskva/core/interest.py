@@ -5,6 +5,7 @@ sides: every ping carries its digest, and whoever disagrees gets all of it again
 """
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from roskva.core.digest import DigestSum, hash_of
 from roskva.core.effects import DropLink, SendLink
@@ -20,6 +21,9 @@ from roskva.wire.links import (
     Pong,
     Push,
 )
+
+if TYPE_CHECKING:
+    from roskva.core.registrar import RegistrarConfig
 
 
 class LinkToShard:
@@ -61,33 +65,22 @@ class LinkToShard:
 
 
 class Interests:
-    def __init__(
-        self,
-        outbox: Outbox,
-        name: str,
-        shards: int,
-        linger: float,
-        link_timeout: float,
-        now: float,
-    ) -> None:
+    def __init__(self, config: "RegistrarConfig", outbox: Outbox, now: float) -> None:
+        self.config = config
         self.outbox = outbox
-        self.name = name
-        self.linger = linger
-        self.link_timeout = link_timeout
+        self.link_timeout = config.link_timeout
         self.now = now
         self.step = 0
         self.watched: dict[Key, Watched] = {}
         self.lingering: dict[Key, float] = {}
-        self.links = [LinkToShard(shard) for shard in range(shards)]
+        self.links = [LinkToShard(shard) for shard in range(config.shards)]
 
     def watch(self, key: Key) -> Watched:
         watched = self.watched.get(key)
         if watched is None:
-            h = hash_of(key)
-            shard = shard_of(key, len(self.links))
-            watched = self.watched[key] = Watched(key, h, shard)
-            link = self.links[watched.shard]
-            link.digest.add(h)
+            link = self.links[shard_of(key, len(self.links))]
+            watched = self.watched[key] = Watched(key, hash_of(key), link.shard)
+            link.digest.add(watched.hash)
             link.adding.append(key)
         else:
             self.lingering.pop(key, None)
@@ -97,7 +90,7 @@ class Interests:
         """A session leaves; the last one leaves the object lingering."""
         session.remove(watched)
         if not watched.sessions:
-            self.lingering[watched.key] = self.now + self.linger
+            self.lingering[watched.key] = self.now + self.config.linger
 
     def expire(self) -> None:
         """A slice: the rest goes at the next ping."""
@@ -140,7 +133,7 @@ class Interests:
     def open(self, shard: int) -> None:
         link = self.links[shard]
         link.opened(self._objects_of(link), self.now)
-        hello = LinkHello(LINK_PROTOCOL, self.name, shard, len(self.links))
+        hello = LinkHello(LINK_PROTOCOL, self.config.name, shard, len(self.links))
         self.outbox.emit(SendLink(shard, hello))
         self.send_changes()
 

@@ -137,9 +137,7 @@ class Registrar:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.conns: dict[Handle, Session] = {}
         self.outbox = Outbox()
-        self.interests = Interests(
-            *(self.outbox, config.name, config.shards, config.linger, config.link_timeout, now)
-        )
+        self.interests = Interests(config, self.outbox, now)
         self.watched = self.interests.watched
         self.row_writes = RowWrites(self.interests, config.ack_flush)
         self.slow: set[Session] = set()

@@ -15,6 +15,8 @@ Garbage collection asks for rows to be forgotten that it found in a copy of the 
 again, and dropped only if nobody has opened a session of its client since.
 """
 
+import msgspec
+
 from roskva.core.effects import (
     ClientRow,
     DropClient,
@@ -54,27 +56,21 @@ from roskva.wire.links import (
 _COUNTER_BITS = 32
 
 
-class Holder:
+class Holder(msgspec.Struct):
     """The newest session of a client that is online."""
 
-    __slots__ = ("created", "link", "session")
-
-    def __init__(self, session: int, link: Handle, created: bool) -> None:
-        self.session = session
-        self.link = link
-        self.created = created
+    session: int
+    link: Handle
+    created: bool
 
 
-class Forgetting:
+class Forgetting(msgspec.Struct, eq=False):
     """What is left of a `Forget`."""
 
-    __slots__ = ("count", "left", "link", "request")
-
-    def __init__(self, link: Handle, request: int, left: int) -> None:
-        self.link = link
-        self.request = request
-        self.left = left
-        self.count = 0
+    link: Handle
+    request: int
+    left: int
+    count: int = 0
 
 
 class Rows:
@@ -141,8 +137,7 @@ class Rows:
     def _loaded(self, event: Loaded, now: float) -> None:
         row = event.rows if isinstance(event.rows, ClientRow) else None
         if event.id in self.opening:
-            link, opening, session = self.opening.pop(event.id)
-            self._opened(link, opening, session, row, now)
+            self._opened(*self.opening.pop(event.id), row, now)
         elif event.id in self.checking:
             client = self.checking.pop(event.id)
             self._checked(client, row, self.waiting.pop(client), now)
@@ -197,9 +192,8 @@ class Rows:
         if holder is None:
             return
         creating = not holder.created
-        writes = self._writes(link, message, holder, now)
         answers: list[FromShard] = [RowWritten(message.request)] if message.request else []
-        id = self._persist(link, answers, writes)
+        id = self._persist(link, answers, self._writes(link, message, holder, now))
         if creating:
             self.creating[id] = message.client
 
@@ -234,12 +228,11 @@ class Rows:
         writes: list[Write] = []
         if not holder.created:
             holder.created = True
-            seen_at = self._wall(now)
-            writes.append(PutClient(message.client, message.session, seen_at, message.application))
+            writes.append(self._head(message, now, message.application))
         elif message.session > holder.session:
             # The row came back from a backup, older than the session. If it did not learn the
             # number, the next session might get a lower one, and what it writes would be void.
-            writes.append(PutClient(message.client, message.session, self._wall(now)))
+            writes.append(self._head(message, now))
         holder.session = message.session
         holder.link = link
         writes.extend(DropRegistered(message.client, key) for key in message.drop)
@@ -260,8 +253,7 @@ class Rows:
             return
         del self.holders[message.client]
         if holder.created:
-            head = PutClient(message.client, message.session, self._wall(now))
-            self._persist(None, [], [head])
+            self._persist(None, [], [self._head(message, now)])
 
     def _forget(self, link: Handle, message: Forget) -> None:
         work = Forgetting(link, message.request, len(message.clients) + 1)
@@ -337,6 +329,11 @@ class Rows:
 
     def _wall(self, now: float) -> int:
         return self.wall_us + int(now * 1e6)
+
+    def _head(
+        self, message: WriteRow | CloseSession, now: float, application: str | None = None
+    ) -> PutClient:
+        return PutClient(message.client, message.session, self._wall(now), application)
 
     def _next_id(self) -> int:
         self.ids += 1
