@@ -13,22 +13,9 @@ from typing import TYPE_CHECKING
 from roskva.channels.mqtt.channel import MqttChannel
 from roskva.channels.mqtt.terms import MqttLimits
 from roskva.channels.peers import Addresses, Peers
+from roskva.core import effects
 from roskva.core.backoff import Rate
-from roskva.core.effects import (
-    Close,
-    Closed,
-    DropLink,
-    FromConnection,
-    FromLink,
-    Handle,
-    LinkDown,
-    LinkUp,
-    Opened,
-    Recheck,
-    Reloaded,
-    Send,
-    SendLink,
-)
+from roskva.core.effects import Handle
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.errors import BadMessage, RoskvaError
 from roskva.host.delivery import MessageDelivery, Write
@@ -60,7 +47,7 @@ class Peer(ServerEnd):
         self.delivery.connection = self
 
     def opened(self) -> None:
-        self.node.step(Opened(self.delivery, self.node.world.dice.randbytes(28)))
+        self.node.step(effects.Opened(self.delivery, self.node.world.dice.randbytes(28)))
 
     def arrived(self, data: bytes) -> None:
         try:
@@ -84,7 +71,7 @@ class Peer(ServerEnd):
 
     def lost(self) -> None:
         self.delivery.end()
-        self.node.step(Closed(self.delivery))
+        self.node.step(effects.Closed(self.delivery))
 
 
 class DelayedCall:
@@ -161,10 +148,10 @@ class RegistrarNode(SimulatedProcess):
         self.set_timer()
 
     def reload(self) -> None:
-        self.step(Reloaded(self.world.keys, self.world.standing))
+        self.step(effects.Reloaded(self.world.keys, self.world.standing))
 
     def recheck(self) -> None:
-        self.step(Recheck())
+        self.step(effects.Recheck())
 
     def crash(self) -> None:
         if not self.alive:
@@ -217,16 +204,16 @@ class RegistrarNode(SimulatedProcess):
                 for address in addresses:
                     if address in self.peers:
                         self.peers[address].write(data)
-            case Send(conn=delivery, message=message):
+            case effects.Send(conn=delivery, message=message):
                 if delivery.connection is not None:  # type: ignore[attr-defined]
                     delivery.connection.send(message)  # type: ignore[attr-defined]
-            case SendLink(link=int() as shard, message=message):
+            case effects.SendLink(link=int() as shard, message=message):
                 if shard in self.links:
                     self.links[shard].to_shard(message)  # type: ignore[arg-type]
-            case DropLink(link=int() as shard):
+            case effects.DropLink(link=int() as shard):
                 if shard in self.links:
                     self.links[shard].drop("registrar")
-            case Close(conn=delivery):
+            case effects.Close(conn=delivery):
                 if delivery.connection is not None:  # type: ignore[attr-defined]
                     delivery.connection.close()  # type: ignore[attr-defined]
             case Settled(request=request, outcomes=outcomes):
@@ -242,18 +229,18 @@ class RegistrarNode(SimulatedProcess):
             self.later(_REDIAL, lambda: self.dial(shard))
             return
         self.links[shard] = Link(self.world, self, target)
-        self.step(LinkUp(shard))
+        self.step(effects.LinkUp(shard))
 
     def from_link(self, link: Link, message: FromShard) -> None:
         if self.links.get(link.shard.index) is link:
-            self.step(FromLink(link.shard.index, message))
+            self.step(effects.FromLink(link.shard.index, message))
 
     def link_down(self, link: Link) -> None:
         shard = link.shard.index
         if self.links.get(shard) is link:
             del self.links[shard]
             self.world.seen("link down")
-            self.soon(LinkDown(shard))
+            self.soon(effects.LinkDown(shard))
             self.later(_REDIAL, lambda: self.dial(shard))
 
     def submit(self, update: Update, answered: Callable[[int | RoskvaError], None]) -> None:
@@ -279,7 +266,7 @@ class RegistrarNode(SimulatedProcess):
 
     def heard(self, conn: Handle, principal: Principal, message: FromClient) -> None:
         denied = frozenset(self.world.denied) if isinstance(conn, MessageDelivery) else frozenset()
-        self.step(FromConnection(conn, message, denied, principal=principal))
+        self.step(effects.FromConnection(conn, message, denied, principal=principal))
 
     def closed(self, conn: Connection) -> None:
         if self.conns.pop(conn.id, None) is not None:
