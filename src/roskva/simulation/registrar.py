@@ -209,7 +209,7 @@ class RegistrarNode(SimulatedProcess):
                     delivery.connection.send(message)  # type: ignore[attr-defined]
             case effects.SendLink(link=int() as shard, message=message):
                 if shard in self.links:
-                    self.links[shard].to_shard(message)  # type: ignore[arg-type]
+                    self.links[shard].send("shard", message)
             case effects.DropLink(link=int() as shard):
                 if shard in self.links:
                     self.links[shard].drop("registrar")
@@ -225,7 +225,7 @@ class RegistrarNode(SimulatedProcess):
         target = self.world.shards[shard]
         if shard in self.links:
             return
-        if not target.alive or self.world.net.cut(self.name, target.name, 1):
+        if not target.alive or self.world.net.cut(self.name, target.name, "registrar"):
             self.later(_REDIAL, lambda: self.dial(shard))
             return
         self.links[shard] = Link(self.world, self, target)

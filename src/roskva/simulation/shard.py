@@ -159,7 +159,7 @@ class ShardNode(SimulatedProcess):
                 self._io(lambda: self._load(effect))
             case effects.SendLink(link=int() as id, message=message):
                 if id in self.links:
-                    self.links[id].to_registrar(message)  # type: ignore[arg-type]
+                    self.links[id].send("registrar", message)
                 elif id in self.others:
                     self.others.pop(id)(message)  # type: ignore[arg-type]
             case effects.DropLink(link=int() as id):
