@@ -150,9 +150,6 @@ class RegistrarNode(SimulatedProcess):
     def reload(self) -> None:
         self.step(effects.Reloaded(self.world.keys, self.world.standing))
 
-    def recheck(self) -> None:
-        self.step(effects.Recheck())
-
     def crash(self) -> None:
         if not self.alive:
             return
@@ -187,10 +184,6 @@ class RegistrarNode(SimulatedProcess):
 
         self.later(seconds, when_due)
         return timer
-
-    def soon(self, event: HostEvent) -> None:
-        """After the effects in hand, and in the order in which things happened."""
-        self.later(0, lambda: self.step(event))
 
     def deadline(self) -> float:
         if self.host.fanout.pending:
@@ -240,7 +233,7 @@ class RegistrarNode(SimulatedProcess):
         if self.links.get(shard) is link:
             del self.links[shard]
             self.world.seen("link down")
-            self.soon(effects.LinkDown(shard))
+            self.later(0, lambda: self.step(effects.LinkDown(shard)))
             self.later(_REDIAL, lambda: self.dial(shard))
 
     def submit(self, update: Update, answered: Callable[[int | RoskvaError], None]) -> None:
