@@ -108,10 +108,8 @@ class SessionAdmission:
             free_at = max(free_at, now + self.config.shedding_wait)
         self.next_slot = free_at + rate.window_ms / 1000 / rate.count
         self.counters["turned_away"] += 1
-        out = self.outbox.to(session)
+        out = self.outbox.dismiss(session, Overloaded.code, "too many at once")
         out.not_before_ms = min(int((self.next_slot - now) * 1000) + 1, 600_000)
-        out.error = ServerError(Overloaded.code, "too many at once")
-        out.close = True
 
     def _reject(self, session: Session) -> None:
         self.counters["rejected_tokens"] += 1
@@ -126,9 +124,8 @@ class SessionAdmission:
         count = self.joined.get(named, 0)
         if count >= self.config.max_sessions:
             self.counters["over_session_limit"] += 1
-            out = self.outbox.to(session)
-            out.error = ServerError(LimitExceeded.code, "this principal has too many sessions")
-            out.close = True
+            text = "this principal has too many sessions"
+            self.outbox.dismiss(session, LimitExceeded.code, text)
             return False
         self.joined[named] = count + 1
         return True
@@ -235,10 +232,10 @@ class SessionAdmission:
             patience = self.config.handshake_timeout / 2
         if self.interests.now - session.heard_at > patience:
             self.counters["expired"] += 1
-            out = self.outbox.to(session)
-            out.close = True
+            self.outbox.to(session).close = True
             if session.phase is SessionPhase.OPENING:
-                out.error = ServerError(Unavailable.code, "this client's shard does not answer")
+                text = "this client's shard does not answer"
+                self.outbox.dismiss(session, Unavailable.code, text)
             return
         if session.phase is SessionPhase.OPEN:
             if session.unsaved:
@@ -261,9 +258,8 @@ class SessionAdmission:
     def reload(self, event: Reloaded) -> None:
         self.keys, self.standing = event.keys, event.standing
         for session in self.conns.values():
-            if session.phase is not SessionPhase.GREETING and not self.standing.holds(
-                session.principal
-            ):
+            greeted = session.phase is not SessionPhase.GREETING
+            if greeted and not self.standing.holds(session.principal):
                 self.counters["revoked"] += 1
                 self._reject(session)
                 self.outbox.to(session).close = True
@@ -272,14 +268,11 @@ class SessionAdmission:
         session = self.sessions.get((client, number))
         if session is not None:
             self.counters["fenced"] += 1
-            self.outbox.to(session).error = ServerError(code)
-            self.outbox.to(session).close = True
+            self.outbox.dismiss(session, code)
 
     def dismiss(self, session: Session, not_before_ms: int) -> None:
-        out = self.outbox.to(session)
+        out = self.outbox.dismiss(session, Unavailable.code, "this server is stopping")
         out.not_before_ms = not_before_ms
-        out.error = ServerError(Unavailable.code, "this server is stopping")
-        out.close = True
 
     def end(self, session: Session | None) -> None:
         if session is None or self.conns.pop(session.conn, None) is None:

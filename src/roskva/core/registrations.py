@@ -42,17 +42,15 @@ class Registrations:
         unconfirmed = session.unconfirmed = session.unconfirmed or {}
         for operation in message.operations:
             key, version = operation.object, operation.version
-            if operation.register:
-                error = self._refusal(session, key, event)
-                if error is not None:
-                    if self._refuse(session, key, message.number, error):
-                        changed.append(key)
-                    continue
+            error = self._refusal(session, key, event) if operation.register else None
+            if error is not None:
+                touched = self._refuse(session, key, message.number, error)
+            elif operation.register:
                 touched = self._register(session, key, version)
+                unconfirmed[key] = Unconfirmed(message.number, version is not None)
             else:
                 touched = self.unregister(session, key)
-            declared = operation.register and version is not None
-            unconfirmed[key] = Unconfirmed(message.number, declared)
+                unconfirmed[key] = Unconfirmed(message.number, False)
             if touched:
                 changed.append(key)
         if message.syncs:
@@ -134,10 +132,11 @@ class Registrations:
         for objects in wanted.values():
             for key in objects:
                 error = self._refusal(session, key, event)
-                if error is not None:
-                    if self._refuse(session, key, message.number, error):
-                        changed.append(key)
-                elif self._register(session, key, None):
+                if error is None:
+                    touched = self._register(session, key, None)
+                else:
+                    touched = self._refuse(session, key, message.number, error)
+                if touched:
                     changed.append(key)
         return changed
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
+import msgspec
+
 from roskva.core.digest import MASK
 from roskva.core.effects import Effect, Handle
 from roskva.core.freshness import Acked, Known
@@ -177,24 +179,18 @@ class Session:
         return None if watched is None else watched.sessions[self]
 
 
-class Outgoing:
+class Outgoing(msgspec.Struct):
     """What one session is told in this step: gathered, so that it leaves together."""
 
-    __slots__ = (
-        *("close", "config", "digest", "error", "grant", "not_before_ms", "notifications"),
-        *("statuses", "sync_request"),
-    )
-
-    def __init__(self) -> None:
-        self.not_before_ms: int | None = None
-        self.config: SessionConfig | None = None
-        self.grant: Grant | None = None
-        self.digest = False
-        self.notifications: list[Notification] = []
-        self.statuses: list[OperationStatus] = []
-        self.sync_request: SyncRequest | None = None
-        self.error: ServerError | None = None
-        self.close = False
+    not_before_ms: int | None = None
+    config: SessionConfig | None = None
+    grant: Grant | None = None
+    digest: bool = False
+    notifications: list[Notification] = []
+    statuses: list[OperationStatus] = []
+    sync_request: SyncRequest | None = None
+    error: ServerError | None = None
+    close: bool = False
 
     def messages(self, session: int | None, digest: ServerDigest | None) -> Iterator[ServerMessage]:
         """Usually one. The first carries the grant, so that the rest finds a session; the last the
@@ -253,6 +249,12 @@ class Outbox:
         if outgoing is None:
             outgoing = self.sessions[session] = Outgoing()
         return outgoing
+
+    def dismiss(self, session: Session, code: str, text: str = "") -> Outgoing:
+        """It is told why, and its connection closed."""
+        out = self.to(session)
+        out.error, out.close = ServerError(code, text), True
+        return out
 
     def take(self) -> list[Effect]:
         effects, self._effects = self._effects, []

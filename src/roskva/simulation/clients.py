@@ -10,28 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from roskva.core import effects
 from roskva.core.backoff import Rate
 from roskva.core.client import ClientConfig, ClientMachine
-from roskva.core.effects import (
-    Acknowledge,
-    ClientEvent,
-    CloseConnection,
-    Connected,
-    Deliver,
-    Disconnected,
-    Effect,
-    FromServer,
-    Notify,
-    NotifyUnknown,
-    OpenConnection,
-    Register,
-    RegistrationFailure,
-    RegistrationStatus,
-    ReissueRegistrations,
-    SaveIdentity,
-    Transmit,
-    Unregister,
-)
+from roskva.core.effects import ClientEvent, Effect
 from roskva.core.identity import pack_identity, unpack_identity
 from roskva.errors import BadMessage
 from roskva.model import Key
@@ -203,11 +185,11 @@ class ClientNode(AnyClient):
 
     def connected(self) -> None:
         if self.conn is not None:
-            self.step(Connected())
+            self.step(effects.Connected())
 
     def hung_up(self) -> None:
         if self.conn is None:
-            self.step(Disconnected())
+            self.step(effects.Disconnected())
 
     def received(self, conn: Connection, frame: bytes) -> None:
         if conn is not self.conn:
@@ -216,50 +198,50 @@ class ClientNode(AnyClient):
             message = codec.decode_from_server(frame)
         except BadMessage:
             return
-        self.step(FromServer(message))
+        self.step(effects.FromServer(message))
 
     def carry_out(self, effect: Effect) -> None:
         match effect:
-            case OpenConnection():
+            case effects.OpenConnection():
                 self.dial()
-            case CloseConnection():
+            case effects.CloseConnection():
                 self.hang_up()
-            case Transmit(message=message):
+            case effects.Transmit(message=message):
                 if isinstance(message, ClientMessage):
                     self.asked.update(operation.object for operation in message.operations)
                 else:
                     self.asked.clear()
                 if self.conn is not None:
                     self.conn.send("server", codec.encode(message))
-            case SaveIdentity(identity=identity):
+            case effects.SaveIdentity(identity=identity):
                 self.identity = identity
                 if identity is not None:
                     self.identities.append(identity)
-            case Deliver(event=event):
+            case effects.Deliver(event=event):
                 self.deliver(event)
 
     # The application.
 
     def deliver(self, event: ClientEvent) -> None:
         match event:
-            case Notify(object=key, version=version, epoch=epoch):
+            case effects.Notify(object=key, version=version, epoch=epoch):
                 stamp = self.told(key, version)
                 self.later(self.reaction_time(), lambda: self.ack(key, version, epoch, stamp))
-            case NotifyUnknown(object=key, epoch=epoch):
+            case effects.NotifyUnknown(object=key, epoch=epoch):
                 self.later(self.reaction_time(), lambda: self.look(key, epoch))
-            case RegistrationStatus(object=key, registered=False):
+            case effects.RegistrationStatus(object=key, registered=False):
                 self.app.dropped.discard(key)
-            case RegistrationStatus(object=key, registered=True):
+            case effects.RegistrationStatus(object=key, registered=True):
                 if key in self.app.knows:
                     self.app.dropped.discard(key)  # it was a declaration, and is on record
                 self.world.oracle.note(self.world.clock.now, f"{self.name} registered {key}")
                 if key in self.asked:  # else it was on record, and nothing had to be compared
                     self.asked.discard(key)
                     self.world.confirmed(self, key)
-            case RegistrationFailure(object=key):
+            case effects.RegistrationFailure(object=key):
                 self.world.seen("registration failed")
                 self.later(1.0, lambda: self.register(key))
-            case ReissueRegistrations():
+            case effects.ReissueRegistrations():
                 for key in list(self.app.wanted):
                     declares = self.world.dice.random() < 0.5
                     self.register(key, self.app.version.get(key) if declares else None)
@@ -273,12 +255,12 @@ class ClientNode(AnyClient):
         if key in self.app.wanted:
             if version is not None and key in self.core.heard:  # else taken back by a declaration
                 self.acked[key] = max(self.acked.get(key, 0), stamp)
-            self.step(Acknowledge(key, version, epoch))
+            self.step(effects.Acknowledge(key, version, epoch))
 
     def register(self, key: Key, version: int | None = None) -> None:
         if self.alive and key in self.app.wanted:
             self.app.asked_at[key] = self.world.clock.now
-            self.step(Register(key, version))
+            self.step(effects.Register(key, version))
 
     def writes(self, key: Key, stamp: int) -> str:
         """The application makes this change itself; returns what to name as its source."""
@@ -295,7 +277,7 @@ class ClientNode(AnyClient):
             self.app.dropped.add(key)
             self.app.left_at[key] = self.world.clock.now
             self.acked.pop(key, None)
-            self.step(Unregister(key))
+            self.step(effects.Unregister(key))
 
     def want(self, key: Key) -> None:
         self.app.wanted[key] = None

@@ -15,6 +15,7 @@ from roskva.wire.links import FromShard, ToShard
 
 if TYPE_CHECKING:
     from roskva.simulation.clients import AnyClient
+    from roskva.simulation.process import SimulatedProcess
     from roskva.simulation.registrar import RegistrarNode
     from roskva.simulation.shard import ShardNode
     from roskva.simulation.world import World
@@ -26,24 +27,40 @@ Side = Literal["client", "server"]
 End = Literal["registrar", "shard"]
 
 
-class Connection:
+class _Wire:
+    """Between two processes, for as long as both live: by side, who is there, since when anything
+    arrives, and whether that side still thinks that it is up."""
+
+    def __init__(self, world: World, ends: dict[str, SimulatedProcess]) -> None:
+        self.world = world
+        self.id = world.next_id()
+        self.ends = ends
+        self.lives = {side: end.life for side, end in ends.items()}
+        self.up = dict.fromkeys(ends, True)
+        self.last_arrival = dict.fromkeys(ends, 0.0)
+
+    def _is_there(self, side: str) -> bool:
+        return self.ends[side].alive and self.ends[side].life == self.lives[side]
+
+    def _in_order(self, to: str, at: float) -> float:
+        """When it arrives: behind all that was sent before."""
+        at = self.last_arrival[to] = max(at, self.last_arrival[to])
+        return at
+
+
+class Connection(_Wire):
     def __init__(
         self, world: World, client: AnyClient, server: RegistrarNode, reliable: bool
     ) -> None:
-        self.world = world
-        self.id = world.next_id()
+        super().__init__(world, {"client": client, "server": server})
         self.client = client
         self.server = server
         self.reliable = reliable
-        self.open = {"client": True, "server": True}
         self.dead = False
         """Half-open: nothing gets through any more, and nobody is told."""
         self.clogged_until = 0.0
         self.deaf_until = 0.0
         """Until then the client is not reached."""
-        self.last_arrival = {"client": 0.0, "server": 0.0}
-        self.server_life = server.life
-        self.client_life = client.life
 
     def was_deaf_after(self, moment: float) -> bool:
         return not self.reliable and moment < self.deaf_until
@@ -72,21 +89,16 @@ class Connection:
         delay = net.delay()
         if net.lossy > 0 and not self.reliable:
             delay += self.world.dice.random() * net.lossy * 2.0
-        node = self.client if to == "client" else self.server
-        at = max(now + delay + node.slowness, self.clogged_until)
-        if self.reliable or net.lossy == 0:
-            at = self.last_arrival[to] = max(at, self.last_arrival[to])
-        return at - now
+        at = max(now + delay + self.ends[to].slowness, self.clogged_until)
+        return (self._in_order(to, at) if self.reliable or net.lossy == 0 else at) - now
 
     def _arrive(self, to: Side, frame: bytes) -> None:
-        node = self.client if to == "client" else self.server
-        now = self.world.clock.now
-        if self.dead or not self.open[to] or not node.alive:
+        node, now = self.ends[to], self.world.clock.now
+        if self.dead or not self.up[to] or not node.alive:
             return
-        if now < self.clogged_until:
-            self.world.clock.after(self.clogged_until - now, lambda: self._arrive(to, frame))
-        elif now < node.paused_until:
-            self.world.clock.after(node.paused_until - now, lambda: self._arrive(to, frame))
+        waits = (self.clogged_until if now < self.clogged_until else node.paused_until) - now
+        if waits > 0:
+            self.world.clock.after(waits, lambda: self._arrive(to, frame))
         elif to == "server":
             self.server.received(self, frame)
         else:
@@ -94,9 +106,9 @@ class Connection:
 
     def close(self, by: Side) -> None:
         """One side closes; the other learns of it, unless the connection is dead."""
-        self.open[by] = False
+        self.up[by] = False
         other: Side = "server" if by == "client" else "client"
-        if not self.dead and self.open[other]:
+        if not self.dead and self.up[other]:
             self.world.clock.after(self._delay(other), lambda: self._closed(other))
 
     def reset(self) -> None:
@@ -106,13 +118,11 @@ class Connection:
         self.dead = True
 
     def _closed(self, side: Side) -> None:
-        if not self.open[side] or self.dead:
+        if not self.up[side] or self.dead:
             return
-        self.open[side] = False
-        if side == "server" and self.server.alive and self.server.life == self.server_life:
-            self.server.closed(self)
-        elif side == "client" and self.client.alive and self.client.life == self.client_life:
-            self.client.closed(self)
+        self.up[side] = False
+        if self._is_there(side):
+            (self.server if side == "server" else self.client).closed(self)
 
 
 class ServerEnd:
@@ -164,43 +174,29 @@ class ServerEnd:
         raise NotImplementedError
 
 
-class Link:
+class Link(_Wire):
     def __init__(self, world: World, registrar: RegistrarNode, shard: ShardNode) -> None:
-        self.world = world
-        self.id = world.next_id()
+        super().__init__(world, {"registrar": registrar, "shard": shard})
         self.registrar = registrar
         self.shard = shard
-        self.registrar_life = registrar.life
-        self.shard_life = shard.life
         self.poisoned = False
-        self.up = {"registrar": True, "shard": True}
-        self._arrivals = [0.0, 0.0]
 
-    def to_shard(self, message: ToShard) -> None:
-        self._send(0, codec.encode_link(message))
-
-    def to_registrar(self, message: FromShard) -> None:
-        self._send(1, codec.encode_link(message))
-
-    def _send(self, way: int, frame: bytes) -> None:
-        net = self.world.net
-        if net.cut(self.registrar.name, self.shard.name, way):
+    def send(self, to: End, message: ToShard | FromShard) -> None:
+        net, frame, node = self.world.net, codec.encode_link(message), self.ends[to]
+        if net.cut(self.registrar.name, self.shard.name, to):
             self.poisoned = True
             self.world.seen("link half-open")
-        if self.poisoned or not all(self.up.values()):
-            return
-        node = self.shard if way == 0 else self.registrar
-        at = self.world.clock.now + net.delay() + node.slowness
-        at = self._arrivals[way] = max(at, self._arrivals[way])
-        node.later(at - self.world.clock.now, lambda: self._arrive(way, frame))
+        if not self.poisoned and all(self.up.values()):
+            now = self.world.clock.now
+            at = self._in_order(to, now + net.delay() + node.slowness)
+            node.later(at - now, lambda: self._arrive(to, frame))
 
-    def _arrive(self, way: int, frame: bytes) -> None:
-        if self.poisoned or not all(self.up.values()):
+    def _arrive(self, to: End, frame: bytes) -> None:
+        if self.poisoned or not all(self.up.values()) or not self._is_there(to):
             return
-        if way == 0:
-            if self.shard.life == self.shard_life:
-                self.shard.from_link(self, codec.decode_to_shard(frame))
-        elif self.registrar.life == self.registrar_life:
+        if to == "shard":
+            self.shard.from_link(self, codec.decode_to_shard(frame))
+        else:
             self.registrar.from_link(self, codec.decode_from_shard(frame))
 
     def drop(self, by: End) -> None:
@@ -211,13 +207,10 @@ class Link:
             self.world.clock.after(self.world.net.delay(), lambda: self._down(other))
 
     def _down(self, side: End) -> None:
-        if not self.up[side]:
-            return
-        self.up[side] = False
-        if side == "registrar" and self.registrar.life == self.registrar_life:
-            self.registrar.link_down(self)
-        if side == "shard" and self.shard.life == self.shard_life:
-            self.shard.link_down(self)
+        if self.up[side]:
+            self.up[side] = False
+            if self.ends[side].life == self.lives[side]:
+                (self.registrar if side == "registrar" else self.shard).link_down(self)
 
 
 class Network:
@@ -235,6 +228,6 @@ class Network:
     def mend(self, ends: tuple[str, str]) -> None:
         self.cuts.pop(ends, None)
 
-    def cut(self, registrar: str, shard: str, way: int) -> bool:
+    def cut(self, registrar: str, shard: str, to: End) -> bool:
         how = self.cuts.get((registrar, shard))
-        return how == "both" or (how == "one_way" and way == 1)
+        return how == "both" or (how == "one_way" and to == "registrar")

@@ -14,22 +14,9 @@ from roskva.answer import Answered
 from roskva.channels.mqtt.channel import MqttChannel
 from roskva.channels.mqtt.terms import MqttLimits
 from roskva.channels.peers import Addresses, Peers
+from roskva.core import effects
 from roskva.core.backoff import Rate
-from roskva.core.effects import (
-    Close,
-    Closed,
-    DropLink,
-    FromConnection,
-    FromLink,
-    Handle,
-    LinkDown,
-    LinkUp,
-    Opened,
-    Recheck,
-    Reloaded,
-    Send,
-    SendLink,
-)
+from roskva.core.effects import Handle
 from roskva.core.registrar import Registrar, RegistrarConfig
 from roskva.errors import BadMessage, RoskvaError
 from roskva.host.delivery import MessageDelivery, Write
@@ -61,7 +48,7 @@ class Peer(ServerEnd):
         self.delivery.connection = self
 
     def opened(self) -> None:
-        self.node.step(Opened(self.delivery, self.node.world.dice.randbytes(28)))
+        self.node.step(effects.Opened(self.delivery, self.node.world.dice.randbytes(28)))
 
     def arrived(self, data: bytes) -> None:
         try:
@@ -85,7 +72,7 @@ class Peer(ServerEnd):
 
     def lost(self) -> None:
         self.delivery.end()
-        self.node.step(Closed(self.delivery))
+        self.node.step(effects.Closed(self.delivery))
 
 
 class DelayedCall:
@@ -168,10 +155,7 @@ class RegistrarNode(SimulatedProcess):
         self.set_timer()
 
     def reload(self) -> None:
-        self.step(Reloaded(self.world.keys, self.world.standing))
-
-    def recheck(self) -> None:
-        self.step(Recheck())
+        self.step(effects.Reloaded(self.world.keys, self.world.standing))
 
     def crash(self) -> None:
         if not self.alive:
@@ -208,10 +192,6 @@ class RegistrarNode(SimulatedProcess):
         self.later(seconds, when_due)
         return timer
 
-    def soon(self, event: HostEvent) -> None:
-        """After the effects in hand, and in the order in which things happened."""
-        self.later(0, lambda: self.step(event))
-
     def deadline(self) -> float:
         if self.host.fanout.pending:
             self.world.seen("fan-out in slices")
@@ -224,16 +204,16 @@ class RegistrarNode(SimulatedProcess):
                 for address in addresses:
                     if address in self.peers:
                         self.peers[address].write(data)
-            case Send(conn=delivery, message=message):
+            case effects.Send(conn=delivery, message=message):
                 if delivery.connection is not None:  # type: ignore[attr-defined]
                     delivery.connection.send(message)  # type: ignore[attr-defined]
-            case SendLink(link=int() as shard, message=message):
+            case effects.SendLink(link=int() as shard, message=message):
                 if shard in self.links:
-                    self.links[shard].to_shard(message)  # type: ignore[arg-type]
-            case DropLink(link=int() as shard):
+                    self.links[shard].send("shard", message)
+            case effects.DropLink(link=int() as shard):
                 if shard in self.links:
                     self.links[shard].drop("registrar")
-            case Close(conn=delivery):
+            case effects.Close(conn=delivery):
                 if delivery.connection is not None:  # type: ignore[attr-defined]
                     delivery.connection.close()  # type: ignore[attr-defined]
             case Settled(request=request, outcomes=outcomes):
@@ -245,22 +225,22 @@ class RegistrarNode(SimulatedProcess):
         target = self.world.shards[shard]
         if shard in self.links:
             return
-        if not target.alive or self.world.net.cut(self.name, target.name, 1):
+        if not target.alive or self.world.net.cut(self.name, target.name, "registrar"):
             self.later(_REDIAL, lambda: self.dial(shard))
             return
         self.links[shard] = Link(self.world, self, target)
-        self.step(LinkUp(shard))
+        self.step(effects.LinkUp(shard))
 
     def from_link(self, link: Link, message: FromShard) -> None:
         if self.links.get(link.shard.index) is link:
-            self.step(FromLink(link.shard.index, message))
+            self.step(effects.FromLink(link.shard.index, message))
 
     def link_down(self, link: Link) -> None:
         shard = link.shard.index
         if self.links.get(shard) is link:
             del self.links[shard]
             self.world.seen("link down")
-            self.soon(LinkDown(shard))
+            self.later(0, lambda: self.step(effects.LinkDown(shard)))
             self.later(_REDIAL, lambda: self.dial(shard))
 
     def submit(self, update: Update, answered: Callable[[int | RoskvaError], None]) -> None:
@@ -286,7 +266,7 @@ class RegistrarNode(SimulatedProcess):
 
     def heard(self, conn: Handle, principal: Principal, message: FromClient) -> None:
         denied = frozenset(self.world.denied) if isinstance(conn, MessageDelivery) else frozenset()
-        self.step(FromConnection(conn, message, denied, principal=principal))
+        self.step(effects.FromConnection(conn, message, denied, principal=principal))
 
     def closed(self, conn: Connection) -> None:
         if self.conns.pop(conn.id, None) is not None:

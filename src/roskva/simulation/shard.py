@@ -7,27 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from roskva.core.effects import (
-    Apply,
-    ClientRow,
-    DropLink,
-    Failed,
-    FeedEnd,
-    FeedMissing,
-    FromLink,
-    Handle,
-    LinkDown,
-    LoadClient,
-    Loaded,
-    LoadObjects,
-    ObjectRow,
-    Persist,
-    Persisted,
-    PutRegistered,
-    PutShard,
-    ReadFeed,
-    SendLink,
-)
+from roskva.core import effects
+from roskva.core.effects import Handle
 from roskva.core.freshness import Acked
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.rows import Rows
@@ -69,7 +50,7 @@ class ShardNode(SimulatedProcess):
         self.starts: list[float] = []
         self.intact = True
         """No fault has taken anything from the feed."""
-        self.durable_marker: PutShard | None = None
+        self.durable_marker: effects.PutShard | None = None
         self.links: dict[int, Link] = {}
         self.others: dict[int, Callable[[FromShard], None]] = {}
         """Ends of links that are no registrar's, for as long as their question is open."""
@@ -117,7 +98,7 @@ class ShardNode(SimulatedProcess):
         cells = self.store.read(layout.SHARD_ROW)
         row = layout.shard_row(cells)
         if row is None:
-            row = PutShard(shard_epoch(dice.getrandbits(64)), self.log.lineage, START)
+            row = effects.PutShard(shard_epoch(dice.getrandbits(64)), self.log.lineage, START)
         boot = max(layout.boot_of(cells) + 1, self.wall_us() // 10**6)
         self.store.write([*layout.operations_of(row), layout.put_boot(boot)], sync=True)
         self.durable_marker = row
@@ -177,19 +158,19 @@ class ShardNode(SimulatedProcess):
         match effect:
             case Append():
                 self._append(effect)
-            case Persist():
+            case effects.Persist():
                 self._io(lambda: self._persist(effect))
-            case LoadObjects() | LoadClient():
+            case effects.LoadObjects() | effects.LoadClient():
                 self._io(lambda: self._load(effect))
-            case SendLink(link=int() as id, message=message):
+            case effects.SendLink(link=int() as id, message=message):
                 if id in self.links:
-                    self.links[id].to_registrar(message)  # type: ignore[arg-type]
+                    self.links[id].send("registrar", message)
                 elif id in self.others:
                     self.others.pop(id)(message)  # type: ignore[arg-type]
-            case DropLink(link=int() as id):
+            case effects.DropLink(link=int() as id):
                 if id in self.links:
                     self.links[id].drop("shard")
-            case ReadFeed():
+            case effects.ReadFeed():
                 self.later(self._io_delay(), lambda: self._read_feed(effect))
             case SetMarker(lineage=lineage, offset=offset):
                 self.later(self._io_delay(), lambda: self._set_marker(Marker(lineage, offset)))
@@ -204,39 +185,39 @@ class ShardNode(SimulatedProcess):
         self.io_free_at = max(self.io_free_at, now) + self._io_delay()
         self.later(self.io_free_at - now, do)
 
-    def _persist(self, effect: Persist) -> None:
+    def _persist(self, effect: effects.Persist) -> None:
         self._check_fencing(effect)
         try:
             for batch in layout.batches(effect.writes):
                 self.store.write(batch)
         except StorageUnavailable:
             self.world.seen("write failed")
-            self.step(Failed(effect.id))
+            self.step(effects.Failed(effect.id))
             return
         self._io(lambda: self._sync(effect))
 
-    def _sync(self, effect: Persist) -> None:
+    def _sync(self, effect: effects.Persist) -> None:
         try:
             self.store.sync()
         except StorageUnavailable:
-            self.step(Failed(effect.id))
+            self.step(effects.Failed(effect.id))
             return
-        if isinstance(effect.writes[-1], PutShard):
+        if isinstance(effect.writes[-1], effects.PutShard):
             self.durable_marker = effect.writes[-1]
-        self.step(Persisted(effect.id))
+        self.step(effects.Persisted(effect.id))
 
-    def _check_fencing(self, effect: Persist) -> None:
+    def _check_fencing(self, effect: effects.Persist) -> None:
         for write in effect.writes:
-            if isinstance(write, PutRegistered):
+            if isinstance(write, effects.PutRegistered):
                 with suppress(StorageUnavailable):
                     row = layout.client_row(self.store.read(layout.client_key(write.client)))
                     if row is not None and write.session < row.session:
                         raise Violation(f"session {write.session} wrote a row of {row.session}")
 
-    def _load(self, effect: LoadObjects | LoadClient) -> None:
-        rows: dict[Key, ObjectRow] | ClientRow | None
+    def _load(self, effect: effects.LoadObjects | effects.LoadClient) -> None:
+        rows: dict[Key, effects.ObjectRow] | effects.ClientRow | None
         try:
-            if isinstance(effect, LoadObjects):
+            if isinstance(effect, effects.LoadObjects):
                 cells = self.store.read_cells(layout.object_cells(effect.keys))
                 rows = layout.object_rows(effect.keys, cells)
                 delay = self.world.dice.random() * self.world.swarm.load_delay
@@ -244,9 +225,9 @@ class ShardNode(SimulatedProcess):
                 rows = layout.client_row(self.store.read(layout.client_key(effect.client)))
                 delay = self._io_delay()
         except StorageUnavailable:
-            self.later(self._io_delay(), lambda: self.step(Failed(effect.id)))
+            self.later(self._io_delay(), lambda: self.step(effects.Failed(effect.id)))
             return
-        self.later(delay, lambda: self.step(Loaded(effect.id, rows)))
+        self.later(delay, lambda: self.step(effects.Loaded(effect.id, rows)))
 
     def acked(self, client: bytes) -> dict[Key, Acked]:
         row = layout.client_row(self.store.read(layout.client_key(client)))
@@ -338,8 +319,8 @@ class ShardNode(SimulatedProcess):
         self.world.seen("feed damaged unread")
         self.intact = False
 
-    def _feed_end(self) -> FeedEnd:
-        return FeedEnd(self.log.lineage, self.reader.end(), self.world.dice.getrandbits(64))
+    def _feed_end(self) -> effects.FeedEnd:
+        return effects.FeedEnd(self.log.lineage, self.reader.end(), self.world.dice.getrandbits(64))
 
     def _feed_tick(self) -> None:
         self.later(self.world.swarm.feed_tick, self._feed_tick)
@@ -353,7 +334,7 @@ class ShardNode(SimulatedProcess):
         except PowerCut:
             self._lose_power()
 
-    def _read_feed(self, asked: ReadFeed) -> None:
+    def _read_feed(self, asked: effects.ReadFeed) -> None:
         try:
             read = self.reader.read(Marker(asked.lineage, asked.after), max_rows=3)
         except StorageUnavailable:
@@ -363,29 +344,29 @@ class ShardNode(SimulatedProcess):
         match read:
             case Batch():
                 rows = list(enumerate(read.updates(), read.base))
-                self.step(Apply(lineage, read.first, read.last, rows))
+                self.step(effects.Apply(lineage, read.first, read.last, rows))
             case Idle():
-                self.step(FeedEnd(lineage, read.last, bits))
+                self.step(effects.FeedEnd(lineage, read.last, bits))
             case Missing():
                 self.world.seen(f"feed missing by {read.why}")
-                self.step(FeedMissing(lineage, read.last, bits))
+                self.step(effects.FeedMissing(lineage, read.last, bits))
             case Foreign():
                 self.world.seen("feed foreign")
-                self.step(FeedEnd(read.lineage, read.last, bits))
+                self.step(effects.FeedEnd(read.lineage, read.last, bits))
 
     # Links.
 
     def from_link(self, link: Link, message: ToShard) -> None:
         self.links[link.id] = link
-        self.step(FromLink(link.id, message))
+        self.step(effects.FromLink(link.id, message))
 
     def link_down(self, link: Link) -> None:
         if self.links.pop(link.id, None) is not None:
-            self.later(0, lambda: self.step(LinkDown(link.id)))
+            self.later(0, lambda: self.step(effects.LinkDown(link.id)))
 
     def ask(self, message: ToShard, answered: Callable[[FromShard], None]) -> None:
         """Over a link of its own, that nobody is greeted on: the bridge, and whoever publishes
         without a registrar."""
         id = self.world.next_id()
         self.others[id] = answered
-        self.step(FromLink(id, message))
+        self.step(effects.FromLink(id, message))

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from roskva.core.effects import Recheck
 from roskva.core.identity import Standing, TokenKeys
 from roskva.feed.base import START, Batch, Marker
 from roskva.host.shard import BRIDGE_PATIENCE_S
@@ -234,7 +235,7 @@ class World:
         """When all acks are written again, the rows say what the sessions do."""
         registrars = [registrar for registrar in self.registrars if registrar.alive]
         for registrar in registrars:
-            registrar.recheck()
+            registrar.step(Recheck())
         swarm = self.swarm
         self.clock.run(self.clock.now + (2 * swarm.ack_flush + 10.0) * (1 + swarm.drift))
         for registrar in registrars:
