@@ -1,9 +1,9 @@
 """What `roskva sim --mutants` and `--exhaustive` do, and print."""
 
-import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -15,42 +15,46 @@ from verification.exploration.search import (
     WITHIN_BOUNDS,
     Exploration,
     Hunted,
-    explore_all,
+    explore,
     hunt_within_bounds,
 )
-from verification.mutants import MUTANTS, hunt_all
+from verification.mutants import MUTANTS, hunt, on_all_cores
 
 console = Console()
-CORES = os.cpu_count() or 1
 Bar = Callable[[str], Progress]
 """A bar of progress, by what it counts."""
 
 
+def _results(bar: Progress, *works: tuple[Callable[[Any], Any], Sequence[Any]]) -> list[list[Any]]:
+    with bar:
+        task = bar.add_task("", total=sum(len(items) for _, items in works), found="")
+        return [on_all_cores(*work, lambda: bar.update(task, advance=1)) for work in works]
+
+
 def report_mutants(bar_of: Bar, json: bool) -> int:
     started = time.monotonic()
-    with bar_of("mutants") as bar:
-        task = bar.add_task("", total=len(MUTANTS), found="")
-        hunts = hunt_all(CORES, lambda _: bar.update(task, advance=1))
+    (hunts,) = _results(bar_of("mutants"), (hunt, MUTANTS))
+    caught = sum(hunt.seed is not None for hunt in hunts)
     if json:
         sys.stdout.buffer.write(msgspec.json.encode(hunts) + b"\n")
-    table = Table("planted bug", "caught by seed", "as", title_justify="left")
-    for hunt in hunts:
-        seed = "[red]lived[/]" if hunt.seed is None else str(hunt.seed)
-        table.add_row(hunt.mutant, seed, hunt.violation or "")
-    if not json:
+    else:
+        table = Table("planted bug", "caught by seed", "as", title_justify="left")
+        for found in hunts:
+            seed = "[red]lived[/]" if found.seed is None else str(found.seed)
+            table.add_row(found.mutant, seed, found.violation or "")
         console.print(table)
-        caught = sum(hunt.seed is not None for hunt in hunts)
         elapsed = time.monotonic() - started
         console.print(f"[bold]{caught} of {len(hunts)} caught[/] in {elapsed:.0f} s")
-    return 0 if all(hunt.seed is not None for hunt in hunts) else 1
+    return 0 if caught == len(hunts) else 1
 
 
 def report_exploration(bar_of: Bar, json: bool) -> int:
     started = time.monotonic()
-    with bar_of("clusters and planted bugs") as bar:
-        task = bar.add_task("", total=len(CONFIGURATIONS) + len(WITHIN_BOUNDS), found="")
-        explorations = explore_all(CORES, lambda _: bar.update(task, advance=1))
-        hunts = hunt_within_bounds(CORES, lambda _: bar.update(task, advance=1))
+    explorations, hunts = _results(
+        bar_of("clusters and planted bugs"),
+        (explore, CONFIGURATIONS),
+        (hunt_within_bounds, WITHIN_BOUNDS),
+    )
     if json:
         result = {"explorations": explorations, "mutants": hunts}
         sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 from verification.exploration.bounds import CONFIGURATIONS, FAULTS, Bounds
 from verification.exploration.canonical import NOW, Mute, frozen, settle_client
+from verification.exploration.machines import Line
 from verification.exploration.search import (
     WITHIN_BOUNDS,
     Exploration,
@@ -14,7 +15,7 @@ from verification.exploration.search import (
     explore,
     explore_mutant,
 )
-from verification.mutants import MUTANTS, planted
+from verification.mutants import MUTANTS, Change, Mutant, planted
 
 from roskva.core.client import ClientConfig, ClientMachine
 from roskva.core.effects import Register
@@ -39,6 +40,16 @@ CRASHES = Bounds(
 )
 
 
+BRIDGE = Bounds(
+    name="a bridge",
+    eager=("links", "clients"),
+    publishes=2,
+    deliveries=1,
+    faults=1,
+    missed_handovers=1,
+)
+
+
 def holds(exploration: Exploration) -> bool:
     """To the last state, and from each of them everybody becomes fresh."""
     return not exploration.violations and exploration.converged == exploration.states > 0
@@ -47,6 +58,12 @@ def holds(exploration: Exploration) -> bool:
 @pytest.mark.parametrize("bounds", [SMALL, CRASHES], ids=lambda bounds: bounds.name)
 def test_a_small_cluster_holds_in_every_state(bounds: Bounds) -> None:
     assert holds(explore(bounds))
+
+
+def test_a_gap_is_left_to_the_bridge_until_the_shard_loses_its_patience() -> None:
+    search = _Search(BRIDGE, first_only=False)
+    assert holds(search.run())
+    assert ("shard_timer", "patience") in search.move_numbers
 
 
 def test_exploring_twice_finds_the_same_states() -> None:
@@ -107,6 +124,15 @@ def test_machines_that_want_different_things_differ() -> None:
     assert frozen(one) != frozen(other)
 
 
+def test_a_delivery_is_its_number_also_when_it_was_put_away() -> None:
+    line = Line(17)
+    line.pause()
+    again = pickle.loads(pickle.dumps(line))
+    assert again == line == 17
+    assert {line: "found"}[again] == "found"
+    assert again.lagging
+
+
 # It can fail.
 
 
@@ -122,6 +148,22 @@ def test_a_cluster_that_never_becomes_fresh_is_found(monkeypatch: pytest.MonkeyP
     assert holds(explore(cold))
     found = explore(cold, lambda: _nobody_is_settled(monkeypatch))
     assert [violation.text for violation in found.violations] == ["clients never become fresh"]
+
+
+def test_a_wrong_answer_to_a_publisher_is_found() -> None:
+    wrong = Change(
+        "roskva.host.shard:ShardHost._appended",
+        "UpdatesPublished(number, versions)",
+        "UpdatesPublished(number, [])",
+    )
+    found = explore(SMALL, lambda: planted(Mutant("a wrong answer", (wrong,))), first_only=True)
+    assert "they were not" in found.violations[0].text
+
+
+def test_every_planted_bug_still_finds_its_line() -> None:
+    for mutant in MUTANTS:
+        with planted(mutant):
+            pass
 
 
 def _caught(name: str) -> Exploration:

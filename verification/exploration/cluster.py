@@ -50,6 +50,7 @@ class ExploredShard:
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self.numbers = Numbers()
+        self.values = self.numbers.values
         self.shards = ShardMachines(self.numbers)
 
     def no_rows(self) -> list[int]:
@@ -76,7 +77,7 @@ class ExploredShard:
         """The highest number of the matcher's requests."""
         if not disk.operations and not disk.answers:
             return 0
-        ids = [self.numbers.values[number].id for number in (*disk.operations, *disk.answers)]
+        ids = [self.values[number].id for number in (*disk.operations, *disk.answers)]
         return max((id // _ASKERS for id in ids if id % _ASKERS == _MATCHER), default=0)
 
     def _concerns(self, state: ExploredState, event: Hashable) -> bytes | None:
@@ -84,7 +85,7 @@ class ExploredShard:
         two came first is not to be seen in them."""
         match event:
             case effects.FromLink(message=int() as frame):
-                message = self.numbers.values[frame]
+                message = self.values[frame]
                 return message.client if type(message) is links.OpenSession else None
             case effects.Loaded(id=id) if id % _ASKERS == _ROWS:
                 return self.shards.facts[state.shard].opening.get(id // _ASKERS)
@@ -95,7 +96,7 @@ class ExploredShard:
         disk = state.disk
         match effect:
             case effects.SendLink(link=-1, message=int() as frame):
-                judge.answered(disk, self.numbers.values[frame])
+                judge.answered(disk, self.values[frame])
             case effects.SendLink(link=handle, message=int() as frame):
                 if (link := self._link(state, handle)) is not None:
                     link.send_down(frame)
@@ -103,7 +104,7 @@ class ExploredShard:
                 if (link := self._link(state, handle)) is not None:
                     self._lose_link(state, link)
             case int() as operation:
-                judge.accepted(disk, self.numbers.values[operation])
+                judge.accepted(disk, self.values[operation])
                 disk.operations.append(operation)
             case effects.ReadFeed(lineage=lineage, after=after):
                 disk.reads.append((lineage, after))
@@ -147,7 +148,7 @@ class ExploredShard:
 
     def operate(self, state: ExploredState) -> None:
         disk = state.disk
-        operation = self.numbers.values[disk.operations.pop(0)]
+        operation = self.values[disk.operations.pop(0)]
         if type(operation) is effects.Persist:
             self._persist(disk, operation)
             self.to_shard(state, effects.Persisted(operation.id))
@@ -156,16 +157,16 @@ class ExploredShard:
             disk.answers.append(self.numbers.of(found))
 
     def fail(self, state: ExploredState) -> None:
-        operation = self.numbers.values[state.disk.operations.pop(0)]
+        operation = self.values[state.disk.operations.pop(0)]
         self.to_shard(state, effects.Failed(operation.id))
 
     def answer(self, state: ExploredState) -> None:
-        self.to_shard(state, self.numbers.values[state.disk.answers.pop(0)])
+        self.to_shard(state, self.values[state.disk.answers.pop(0)])
 
     def _load(self, disk: ExploredDisk, operation: Any) -> Any:
         if type(operation) is effects.LoadObjects:
-            rows = self.numbers.values
-            return tuple([(key, rows[disk.objects[index_of(key)]]) for key in operation.keys])
+            objects = disk.objects
+            return tuple((key, self.values[objects[index_of(key)]]) for key in operation.keys)
         row = disk.row(operation.client)
         if row is None:
             return None
@@ -175,13 +176,13 @@ class ExploredShard:
     def _persist(self, disk: ExploredDisk, operation: effects.Persist) -> None:
         for write in operation.writes:
             self._write(disk, write)
-        judge.marker(disk, [self.numbers.values[row].version for row in disk.objects])
+        judge.marker(disk, [self.values[row].version for row in disk.objects])
 
     def _write(self, disk: ExploredDisk, write: effects.Write) -> None:
         match write:
             case effects.PutObject(key=key, row=row):
                 index = index_of(key)
-                if row.version >= self.numbers.values[disk.objects[index]].version:
+                if row.version >= self.values[disk.objects[index]].version:
                     disk.objects[index] = self.numbers.of(row)
             case effects.PutShard():
                 disk.epoch, disk.lineage, disk.applied = write.epoch, write.lineage, write.applied
@@ -246,7 +247,7 @@ class ExploredShard:
         """Of the operations under way the first few were carried out."""
         disk = state.disk
         for number in disk.operations[:written]:
-            operation = self.numbers.values[number]
+            operation = self.values[number]
             if type(operation) is effects.Persist:
                 self._persist(disk, operation)
         disk.operations, disk.answers, disk.reads = [], [], []
@@ -448,11 +449,8 @@ class Cluster(ExploredShard):
         else:
             self.to_client(state, conn.dialer, effects.FromServer(frame))
 
-    def lose_up(self, state: ExploredState, c: int, place: int) -> None:
-        del state.conns[c].up[place]
-
-    def lose_down(self, state: ExploredState, c: int, place: int) -> None:
-        del state.conns[c].down[place]
+    def lose(self, state: ExploredState, c: int, way: str, place: int) -> None:
+        del getattr(state.conns[c], way)[place]
 
     def lag(self, state: ExploredState, c: int) -> None:
         conn = state.conns[c]
@@ -471,7 +469,7 @@ class Cluster(ExploredShard):
             match effect:
                 case effects.Send(conn=handle, message=int() as frame):
                     if (conn := self._conn(state, number, handle)) is not None:
-                        judge.confirmed(state, self.bounds, conn, facts, self.numbers.values[frame])
+                        judge.confirmed(state, self.bounds, conn, facts, self.values[frame])
                         conn.send_down(frame)
                 case effects.SendLink(message=int() as frame):
                     if (link := state.link_of(number)) is not None:
@@ -509,10 +507,8 @@ class Cluster(ExploredShard):
         return session is not None and session.lagging
 
     def _conn(self, state: ExploredState, registrar: int, handle: Hashable) -> Wire | None:
-        for conn in state.conns:
-            if conn.registrar == registrar and conn.handle() == handle and conn.upper_open:
-                return conn
-        return None
+        served = (c for c in state.conns if c.registrar == registrar and c.upper_open)
+        return next((conn for conn in served if conn.handle() == handle), None)
 
     def crash_registrar(self, state: ExploredState, number: int) -> None:
         for conn in state.conns:
@@ -539,7 +535,7 @@ class Cluster(ExploredShard):
         if frame == CLOSE:
             self._give_up_link(state, link.registrar)
             return
-        match self.numbers.values[frame]:
+        match self.values[frame]:
             case links.Versions(known=said) | links.Pushes(pushes=said):
                 link.learned = sorted({*link.learned, *(index_of(one.object) for one in said)})
         self.to_registrar(state, link.registrar, effects.FromLink(0, frame))

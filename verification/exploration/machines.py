@@ -80,14 +80,13 @@ class OpenTokens(TokenKeys, frozen=True):
 class Machines(Generic[C, F]):
     """All states of one kind of machine that were ever met, and what it does in them."""
 
-    def __init__(
-        self, numbers: Numbers, settle: Callable[[C], None], known: Callable[[C], F]
-    ) -> None:
-        """`known`: what the cluster and the judge want to know of a state."""
+    settle: Callable[[C], None]
+    known: Callable[[C], F]
+    """What the cluster and the judge want to know of a state."""
+
+    def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers
         self.facts: list[F] = []
-        self._settle = settle
-        self._known = known
         self._blobs: list[bytes] = []
         self._numbers: dict[Any, int] = {}
         self._starts: dict[Hashable, int] = {}
@@ -108,13 +107,13 @@ class Machines(Generic[C, F]):
         return known
 
     def _number(self, machine: C) -> int:
-        self._settle(machine)
+        self.settle(machine)
         value = frozen(machine)
         number = self._numbers.get(value)
         if number is None:
             number = self._numbers[value] = len(self._blobs)
             self._blobs.append(pickle.dumps(machine, pickle.HIGHEST_PROTOCOL))
-            self.facts.append(self._known(machine))
+            self.facts.append(self.known(machine))
         return number
 
     def make(self, how: Any) -> C:
@@ -152,8 +151,8 @@ class KnownClient:
 
 
 class ClientMachines(Machines[ClientMachine, KnownClient]):
-    def __init__(self, numbers: Numbers) -> None:
-        super().__init__(numbers, canonical.settle_client, KnownClient)
+    settle = staticmethod(canonical.settle_client)
+    known = KnownClient
 
     def make(self, identity: bytes | None) -> ClientMachine:
         core = ClientMachine(ClientConfig(APP, rate=NO_LIMIT), identity, 0, NOW)
@@ -266,11 +265,14 @@ def _left_behind(core: Registrar) -> str | None:
 
 
 class RegistrarMachines(Machines[RegistrarHost, KnownRegistrar]):
-    def __init__(self, numbers: Numbers, lags: bool) -> None:
-        def settle(host: RegistrarHost) -> None:
-            canonical.settle_registrar(host.core, lags)
+    known = KnownRegistrar
 
-        super().__init__(numbers, settle, KnownRegistrar)
+    def __init__(self, numbers: Numbers, lags: bool) -> None:
+        super().__init__(numbers)
+        self.lags = lags
+
+    def settle(self, host: RegistrarHost) -> None:
+        canonical.settle_registrar(host.core, self.lags)
 
     def make(self, how: None) -> RegistrarHost:
         config = RegistrarConfig("registrar", 1, handshakes=NO_LIMIT)
@@ -361,8 +363,8 @@ class KnownShard:
 
 
 class ShardMachines(Machines[ShardHost, KnownShard]):
-    def __init__(self, numbers: Numbers) -> None:
-        super().__init__(numbers, canonical.settle_shard, KnownShard)
+    settle = staticmethod(canonical.settle_shard)
+    known = KnownShard
 
     def make(self, stored: effects.PutShard) -> ShardHost:
         host = ShardHost(MatcherConfig(0, 1), stored, boot=0, assigned=0, wall_us=0, now=NOW)

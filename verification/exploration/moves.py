@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from verification.exploration.cluster import Cluster
-from verification.exploration.state import CLOSE, ExploredState, Wire
+from verification.exploration.state import CLOSE, ExploredState, Wanted, Wire
 
 Move = tuple[Any, ...]
 
@@ -158,12 +158,8 @@ class Moves:
                 yield "shard_silence", k
 
 
-def _declarations(cluster: Cluster, state: ExploredState) -> Iterator[Move]:
-    for i in range(cluster.bounds.clients):
-        for index, newest in enumerate(state.published):
-            for version in {newest, newest - 1}:
-                if version > 0:
-                    yield "declare", i, index, version
+def _each(word: str, wires: list[Wire], may: Callable[[Wire], bool]) -> list[Move]:
+    return [(word, place) for place, wire in enumerate(wires) if may(wire)]
 
 
 def _queues(state: ExploredState) -> Iterator[tuple[str, int, list[int]]]:
@@ -171,6 +167,13 @@ def _queues(state: ExploredState) -> Iterator[tuple[str, int, list[int]]]:
     for c, conn in enumerate(state.conns):
         yield "up", c, conn.up
         yield "down", c, conn.down
+
+
+def _wants(state: ExploredState) -> Iterator[tuple[int, int, Wanted]]:
+    """Every client and object."""
+    for i, client in enumerate(state.clients):
+        for index, at in enumerate(client.objects):
+            yield i, index, at
 
 
 def _client_crashes(cluster: Cluster, state: ExploredState) -> Iterator[Move]:
@@ -181,62 +184,58 @@ def _client_crashes(cluster: Cluster, state: ExploredState) -> Iterator[Move]:
 
 
 COSTLY: Final[dict[str, Callable[[Cluster, ExploredState], Iterable[Move]]]] = {
-    "publishes": lambda cluster, _: (("publish", o) for o in range(cluster.bounds.objects)),
-    "operations": lambda _, state: (
-        ("unregister" if at.wanted else "register", i, index)
-        for i, client in enumerate(state.clients)
-        for index, at in enumerate(client.objects)
-    ),
-    "declarations": _declarations,
-    "deliveries": lambda _, state: (
+    "publishes": lambda _, state: [("publish", index) for index in range(len(state.published))],
+    "operations": lambda _, state: [
+        ("unregister" if at.wanted else "register", i, index) for i, index, at in _wants(state)
+    ],
+    "declarations": lambda _, state: [
+        ("declare", i, index, version)
+        for i, index, _ in _wants(state)
+        for version in (state.published[index], state.published[index] - 1)
+        if version > 0
+    ],
+    "deliveries": lambda _, state: [
         ("deliver_again", first) for first in range(state.disk.feed_first, state.disk.last() + 1)
-    ),
-    "losses": lambda _, state: (
-        (f"lose_{way}", c, place) for way, c, queue in _queues(state) for place in range(len(queue))
-    ),
-    "duplicates": lambda _, state: (
+    ],
+    "losses": lambda _, state: [
+        ("lose", c, way, place) for way, c, queue in _queues(state) for place in range(len(queue))
+    ],
+    "duplicates": lambda _, state: [
         (f"deliver_{way}", c, 0, True)
         for way, c, queue in _queues(state)
         if queue and queue[0] != CLOSE
-    ),
-    "reorders": lambda _, state: (
+    ],
+    "reorders": lambda _, state: [
         (f"deliver_{way}", c, place)
         for way, c, queue in _queues(state)
         for place in range(1, len(queue))
         if queue[place] != CLOSE
+    ],
+    "hangups": lambda _, state: _each("hang_up", state.conns, Wire.whole),
+    "lags": lambda cluster, state: _each(
+        "lag", state.conns, lambda conn: conn.whole() and not cluster.lags(state, conn)
     ),
-    "hangups": lambda _, state: (
-        ("hang_up", c) for c, conn in enumerate(state.conns) if conn.whole()
-    ),
-    "lags": lambda cluster, state: (
-        ("lag", c)
-        for c, conn in enumerate(state.conns)
-        if conn.whole() and not cluster.lags(state, conn)
-    ),
-    "link_breaks": lambda _, state: (
-        ("break_link", k) for k, link in enumerate(state.links) if link.whole()
-    ),
-    "silences": lambda _, state: (
-        ("silence_link", k) for k, link in enumerate(state.links) if not link.silent
-    ),
-    "registrar_crashes": lambda cluster, _: (
-        ("crash_registrar", r) for r in range(cluster.bounds.registrars)
-    ),
-    "shard_crashes": lambda _, state: (
+    "link_breaks": lambda _, state: _each("break_link", state.links, Wire.whole),
+    "silences": lambda _, state: _each("silence_link", state.links, lambda link: not link.silent),
+    "registrar_crashes": lambda _, state: [
+        ("crash_registrar", r) for r in range(len(state.registrars))
+    ],
+    "shard_crashes": lambda _, state: [
         ("crash_shard", written, "") for written in range(len(state.disk.operations) + 1)
-    ),
+    ],
     "state_losses": lambda *_: [("crash_shard", 0, "state")],
     "row_losses": lambda *_: [("crash_shard", 0, "rows")],
     "recreations": lambda *_: [("crash_shard", 0, "feed")],
     "feed_losses": lambda _, state: (
         [("lose_feed",)] if state.disk.feed_first <= state.disk.last() else []
     ),
-    "missed_handovers": lambda cluster, state: (
-        ("publish_unseen", o) for o in range(cluster.bounds.objects) if state.may("publishes")
-    ),
+    "missed_handovers": lambda _, state: [
+        ("publish_unseen", index) for index in range(len(state.published)) if state.may("publishes")
+    ],
     "client_crashes": _client_crashes,
-    "client_losses": lambda cluster, _: (
-        ("crash_client", i, False, False) for i in range(cluster.bounds.clients)
-    ),
+    "client_losses": lambda _, state: [
+        ("crash_client", i, False, False) for i in range(len(state.clients))
+    ],
     "failures": lambda _, state: [("fail",)] if state.disk.operations else [],
 }
+"""By what it is counted under."""

@@ -9,7 +9,7 @@ end in a round that leads to itself, and there everybody must be fresh and regis
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from typing import Final
@@ -18,11 +18,11 @@ import msgspec
 
 from roskva.simulation.oracle import Violation
 from verification.exploration import judge
-from verification.exploration.bounds import CONFIGURATIONS, HUNTING_GROUNDS, Bounds
+from verification.exploration.bounds import HUNTING_GROUNDS, Bounds
 from verification.exploration.cluster import Cluster
 from verification.exploration.moves import Move, Moves
 from verification.exploration.state import ExploredState, decode, encode
-from verification.mutants import MUTANTS, on_all_cores, planted
+from verification.mutants import MUTANTS, planted
 
 MAX_ROUNDS = 20
 """Of slow moves, after which a walk that still goes on counts as endless."""
@@ -177,111 +177,77 @@ class _Search:
 
     def _walks(self) -> tuple[int, int]:
         """How many states end well, and the most steps one of them takes."""
-        calm, steps = self._until_quiet()
-        rounds = {number: self._round(number, calm, steps) for number in self.rounds}
-        lengths: dict[int, int] = {}
-        for number in self.rounds:
-            self._measure(number, rounds, lengths)
-        converged, longest, worst = 0, 0, -1
-        for number in range(len(self.numbers)):
-            length = lengths.get(calm[number], -1) if calm[number] >= 0 else -1
-            if length >= 0:
+        count = len(self.numbers)
+
+        def step(number: int) -> tuple[int, int]:
+            return (number, 0) if number in self.rounds else (self.fair[number], 1)
+
+        quiet, steps = _ends(count, range(count), step)
+
+        def round_(number: int) -> tuple[int, int]:
+            length = 0
+            for _, target in self._round(number, quiet):
+                number, length = quiet[target], length + 1 + steps[target]
+            return number, length
+
+        ends, lengths = _ends(count, self.rounds, round_)
+        converged = longest = 0
+        for number, calm in enumerate(quiet):
+            if calm >= 0 and ends[calm] in self.settled:
                 converged += 1
-                longest = max(longest, steps[number] + length)
-            elif worst < 0:
-                worst = number
-        if worst >= 0:
-            self.found.append(
-                Found("clients never become fresh", list(self._hopeless(worst, calm)))
-            )
+                longest = max(longest, steps[number] + lengths[calm])
+            elif not self.found:
+                way = [*self._trace(number), *self._hopeless(calm, quiet)]
+                self.found.append(Found("clients never become fresh", way))
         return converged, longest
 
-    def _until_quiet(self) -> tuple["array[int]", "array[int]"]:
-        """For every state the quiet one that prompt moves lead to, and in how many steps."""
-        count = len(self.numbers)
-        calm, steps = array("q", [-1]) * count, array("q", [0]) * count
-        for start in range(count):
-            path: list[int] = []
-            number = start
-            seen: set[int] = set()
-            while calm[number] < 0 and number not in self.rounds and number not in seen:
-                seen.add(number)
-                path.append(number)
-                number = self.fair[number]
-            if number in self.rounds:
-                calm[number] = number
-            for number_ in reversed(path):
-                calm[number_] = calm[number]
-                steps[number_] = steps[number] + 1
-                number = number_
-        return calm, steps
-
-    def _round(self, number: int, calm: "array[int]", steps: "array[int]") -> tuple[int, int]:
-        """Where one round of slow moves leads, each followed by the prompt ones; and its length."""
-        at, length, done = number, 0, _BEFORE_ALL
-        while True:
-            later = [item for item in self.rounds[at] if _rank(item[0]) > done]
+    def _round(self, number: int, quiet: "array[int]") -> Iterator[tuple[Move, int]]:
+        """The slow moves of one round, in their order, and where they lead; after each of them come
+        the prompt ones."""
+        done: Move = ()
+        while number >= 0:
+            later = [item for item in self.rounds[number] if item[0] > done]
             if not later:
-                return at, length
-            move, target = min(later, key=lambda item: _rank(item[0]))
-            done = _rank(move)
-            if calm[target] < 0:
-                return -1, length
-            length += 1 + steps[target]
-            at = calm[target]
+                return
+            done, target = min(later)
+            yield done, target
+            number = quiet[target]
 
-    def _measure(
-        self, start: int, rounds: dict[int, tuple[int, int]], lengths: dict[int, int]
-    ) -> None:
-        """Steps until a quiet state from which every further round leads to settled states."""
-        path = [start]
-        while path[-1] not in lengths:
-            after, _ = rounds[path[-1]]
-            if after < 0 or len(path) > MAX_ROUNDS:
-                lengths[path[-1]] = -1
-            elif after == path[-1]:
-                lengths[after] = 0 if after in self.settled else -1
-            elif after in path:
-                cycle = path[path.index(after) :]
-                good = all(number in self.settled for number in cycle)
-                lengths.update(dict.fromkeys(cycle, 0 if good else -1))
-            else:
-                path.append(after)
-        for number in reversed(path[:-1]):
-            after, length = rounds[number]
-            if number not in lengths:
-                lengths[number] = lengths[after] + length if lengths[after] >= 0 else -1
-
-    def _hopeless(self, number: int, calm: "array[int]") -> Iterator[str]:
-        yield from self._trace(number)
+    def _hopeless(self, number: int, quiet: "array[int]") -> Iterator[str]:
         yield "-- from here on without faults --"
         for _ in range(3):
-            while self.fair[number] >= 0 and number not in self.rounds:
-                if calm[number] < 0:
-                    yield "… for ever"
-                    return
-                number = self.fair[number]
-            done = _BEFORE_ALL
-            while later := [m for m in self.rounds[number] if _rank(m[0]) > done]:
-                move, target = min(later, key=lambda item: _rank(item[0]))
-                done = _rank(move)
+            for move, target in self._round(number, quiet):
                 yield _words(move)
-                number = calm[target]
+                number = quiet[target]
+        if number < 0:
+            yield "… for ever"
 
 
-_SLOW_WORDS = (
-    *("ping", "registrar_silence", "registrar_timer", "shard_silence", "feed_tick", "client_timer"),
-)
-_BEFORE_ALL: tuple[object, ...] = (-1,)
-
-
-def _rank(move: Move) -> tuple[object, ...]:
-    """The place of a slow move in a round."""
-    return (_SLOW_WORDS.index(move[0]), *move[1:])
+def _ends(
+    count: int, numbers: Iterable[int], after: Callable[[int], tuple[int, int]]
+) -> tuple["array[int]", "array[int]"]:
+    """Where one comes to rest who goes on from each of these numbers to the one after, and in how
+    many steps; −1: nowhere."""
+    ends, steps = array("q", [-1]) * count, array("q", [0]) * count
+    for start in numbers:
+        path: dict[int, int] = {}
+        number, taken = start, 0
+        while number >= 0 and ends[number] < 0 and number not in path:
+            next_, taken = after(number)
+            if next_ == number:
+                ends[number] = number
+            else:
+                path[number] = taken
+                number = next_
+        end, total = (ends[number], steps[number]) if number >= 0 else (-1, 0)
+        for passed, taken in reversed(path.items()):
+            total += taken
+            ends[passed], steps[passed] = end, total
+    return ends, steps
 
 
 def _words(move: Move) -> str:
-    return " ".join(str(part) for part in move)
+    return " ".join(map(str, move))
 
 
 WITHIN_BOUNDS: Final = (
@@ -303,12 +269,6 @@ class Hunted(msgspec.Struct, frozen=True):
     exploration: Exploration
 
 
-def explore_all(
-    workers: int, progress: Callable[[Exploration], None] | None = None
-) -> list[Exploration]:
-    return on_all_cores(explore, CONFIGURATIONS, workers, progress)
-
-
 def explore_mutant(patch: Patch) -> Exploration:
     """Up to the first violation; without one, the last of the grounds it was hunted on."""
     exploration = None
@@ -320,12 +280,6 @@ def explore_mutant(patch: Patch) -> Exploration:
     return exploration
 
 
-def hunt_within_bounds(
-    workers: int, progress: Callable[[Hunted], None] | None = None
-) -> list[Hunted]:
-    return on_all_cores(_hunt, WITHIN_BOUNDS, workers, progress)
-
-
-def _hunt(name: str) -> Hunted:
+def hunt_within_bounds(name: str) -> Hunted:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     return Hunted(name, explore_mutant(lambda: planted(mutant)))
