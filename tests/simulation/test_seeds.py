@@ -56,8 +56,8 @@ def test_a_tape_replays_as_the_seed_ran(tmp_path: Path) -> None:
 
 
 def test_a_failing_tape_shrinks_to_fewer_faults() -> None:
-    fencing = next(mutant for mutant in MUTANTS if mutant.name == "fencing by last write")
-    with planted(fencing):
+    planted_bug = next(mutant for mutant in MUTANTS if mutant.name == "notify if different")
+    with planted(planted_bug):
         seed = next(seed for seed in range(20) if run_tape(tape_of(seed)).violation)
         small = shrink(tape_of(seed))
         assert run_tape(small).violation

@@ -42,7 +42,7 @@ class App:
         self.dropped: set[Key] = set()
         """Thrown away or rolled back, and the server may not have heard."""
         self.left_at: dict[Key, float] = {}
-        """When it unregistered what it has been told nothing of since."""
+        """When it unregistered, or was refused, what it has been told nothing of since."""
 
     def learn(self, key: Key, stamp: int) -> None:
         """A change, and its own ones that followed directly."""
@@ -240,6 +240,7 @@ class ClientNode(AnyClient):
                     self.world.confirmed(self, key)
             case effects.RegistrationFailure(object=key):
                 self.world.seen("registration failed")
+                self.app.left_at[key] = self.world.clock.now
                 self.later(1.0, lambda: self.register(key))
             case effects.ReissueRegistrations():
                 for key in list(self.app.wanted):

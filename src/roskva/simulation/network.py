@@ -8,6 +8,7 @@ has lost a message it loses all that follow, until somebody notices the silence.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, Literal
 
 from roskva.wire import codec
@@ -58,6 +59,8 @@ class Connection(_Wire):
         self.reliable = reliable
         self.dead = False
         """Half-open: nothing gets through any more, and nobody is told."""
+        self.under_way: dict[str, deque[bytes]] = {"client": deque(), "server": deque()}
+        """In the order in which it was sent, and in which it arrives if nothing is lossy."""
         self.clogged_until = 0.0
         self.deaf_until = 0.0
         """Until then the client is not reached."""
@@ -82,6 +85,7 @@ class Connection(_Wire):
                 self.world.seen("message repeated")
                 copies = 2
         for _ in range(copies):
+            self.under_way[to].append(frame)
             self.world.clock.after(self._delay(to), lambda: self._arrive(to, frame))
 
     def _delay(self, to: Side) -> float:
@@ -99,7 +103,11 @@ class Connection(_Wire):
         waits = (self.clogged_until if now < self.clogged_until else node.paused_until) - now
         if waits > 0:
             self.world.clock.after(waits, lambda: self._arrive(to, frame))
-        elif to == "server":
+            return
+        first = self.under_way[to].popleft()
+        if self.reliable:  # what was sent later may have its turn first: both wait for the same
+            frame = first
+        if to == "server":
             self.server.received(self, frame)
         else:
             self.client.received(self, frame)
