@@ -66,8 +66,6 @@ INSECURE: Final = "or say --insecure, if everybody who can reach it may do every
 
 
 def register(main: typer.Typer) -> None:
-    add(app, init, "roskva config init && roskva config check", codes="")
-    add(app, check, "roskva config check", "roskva config check site.toml --json", codes="")
     main.add_typer(app, name="config")
 
 
@@ -101,6 +99,10 @@ def check(
     else:
         show(config)
         print(f"{file} is fine.")
+
+
+add(app, init, "roskva config init && roskva config check", codes="")
+add(app, check, "roskva config check", "roskva config check site.toml --json", codes="")
 
 
 def show(config: Config) -> None:

@@ -42,16 +42,6 @@ Where = Annotated[
 
 
 def register(main: typer.Typer) -> None:
-    add(app, list_feeds, "roskva feed ls data/", codes="", name="ls")
-    add(
-        app,
-        cat,
-        "roskva feed cat data/shard-00 --from 1000",
-        "roskva feed cat data/shard-00 --follow --json | jq .version",
-        codes="",
-    )
-    add(app, verify_feeds, "roskva feed verify data/ && echo sound", codes="", name="verify")
-    add(app, repair_feeds, "roskva feed repair data/shard-00", codes="", name="repair")
     main.add_typer(app, name="feed")
 
 
@@ -117,6 +107,18 @@ def repair_feeds(where: Where) -> None:
                 print(f"{directory}: {sentence}")
             worst = max(worst, verify_feed(directory), key=[OK, LATER, FAILED].index)
     raise typer.Exit(worst)
+
+
+add(app, list_feeds, "roskva feed ls data/", codes="", name="ls")
+add(
+    app,
+    cat,
+    "roskva feed cat data/shard-00 --from 1000",
+    "roskva feed cat data/shard-00 --follow --json | jq .version",
+    codes="",
+)
+add(app, verify_feeds, "roskva feed verify data/ && echo sound", codes="", name="verify")
+add(app, repair_feeds, "roskva feed repair data/shard-00", codes="", name="repair")
 
 
 def feeds_in(where: Path) -> list[Path]:

@@ -45,14 +45,6 @@ _SHORT: Final = 60
 
 
 def register(main: typer.Typer) -> None:
-    add(app, bridge, "roskva pipeline bridge --data data/ --master spark://127.0.0.1:7077")
-    add(
-        app,
-        ingest,
-        "roskva pipeline ingest products --dry-run",
-        "roskva pipeline ingest products --once",
-        codes=f"With --once the exit code is 1 if there were dead letters. {EXIT_CODES}",
-    )
     main.add_typer(app, name="pipeline")
 
 
@@ -95,6 +87,16 @@ def ingest(
         _once(settings, name, url, conf, json)
     else:
         _run(settings, conf, bridge=False, ingests=(name,))
+
+
+add(app, bridge, "roskva pipeline bridge --data data/ --master spark://127.0.0.1:7077")
+add(
+    app,
+    ingest,
+    "roskva pipeline ingest products --dry-run",
+    "roskva pipeline ingest products --once",
+    codes=f"With --once the exit code is 1 if there were dead letters. {EXIT_CODES}",
+)
 
 
 def _settings(data: Path | None, config: Path | None, master: str | None) -> Config:

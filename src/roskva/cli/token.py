@@ -203,28 +203,6 @@ def _rights(who: Principal, config: Config) -> str:
 
 
 def register(main: typer.Typer) -> None:
-    add(
-        app,
-        keys,
-        "roskva token keys",
-        "roskva token keys --private-key 2027.pem --jwks jwks.json --algorithm ES256",
-        codes=_CODES,
-    )
-    add(
-        app,
-        mint,
-        "roskva token mint --app contacts --principal alice",
-        "roskva token mint --app contacts --principal alice --ttl 5m --private-key 2027.pem",
-        codes=_CODES,
-    )
-    add(
-        app,
-        explain,
-        "roskva token explain eyJhbGciOi... --config roskva.toml",
-        "roskva token explain env:TOKEN",
-        codes=_CODES,
-    )
-    add(app, rotate, "roskva token rotate --data /var/lib/roskva", codes=_CODES)
     main.add_typer(app, name="token")
 
 
@@ -313,3 +291,27 @@ def rotate(
                 node = None
     told = "the node was told" if node is not None else "send SIGHUP to the node if it runs"
     print(f"{datetime.now(UTC):%Y-%m-%d}: tokens are sealed with a new key; {told}.")
+
+
+add(
+    app,
+    keys,
+    "roskva token keys",
+    "roskva token keys --private-key 2027.pem --jwks jwks.json --algorithm ES256",
+    codes=_CODES,
+)
+add(
+    app,
+    mint,
+    "roskva token mint --app contacts --principal alice",
+    "roskva token mint --app contacts --principal alice --ttl 5m --private-key 2027.pem",
+    codes=_CODES,
+)
+add(
+    app,
+    explain,
+    "roskva token explain eyJhbGciOi... --config roskva.toml",
+    "roskva token explain env:TOKEN",
+    codes=_CODES,
+)
+add(app, rotate, "roskva token rotate --data /var/lib/roskva", codes=_CODES)
