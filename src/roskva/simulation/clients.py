@@ -240,7 +240,7 @@ class ClientNode(AnyClient):
                     self.world.confirmed(self, key)
             case effects.RegistrationFailure(object=key):
                 self.world.seen("registration failed")
-                self.app.left_at[key] = self.world.clock.now
+                self.app.left_at.setdefault(key, self.world.clock.now)
                 self.later(1.0, lambda: self.register(key))
             case effects.ReissueRegistrations():
                 for key in list(self.app.wanted):
