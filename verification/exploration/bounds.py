@@ -76,10 +76,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Timers that run out although nothing is wrong: others are slow."""
 
     def budget(self) -> list[int]:
-        return [*(min(getattr(self, kind), self.cap(kind)) for kind in KINDS), self.faults]
-
-    def cap(self, kind: str) -> int:
-        return self.faults if kind in FAULTS else 1 << 30
+        """Of each kind, and of all faults."""
+        changes = [getattr(self, kind) for kind in CHANGES]
+        faults = [min(getattr(self, kind), self.faults) for kind in FAULTS]
+        return [*changes, *faults, self.faults]
 
     def described(self) -> str:
         size = f"{self.clients} clients, {self.objects} objects, {self.registrars} registrars"

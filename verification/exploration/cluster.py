@@ -95,10 +95,10 @@ class ExploredShard:
     def _carry_out(self, state: ExploredState, effect: Any, handed_over: bool) -> None:
         disk = state.disk
         match effect:
-            case effects.SendLink(link=-1, message=int() as frame):
-                judge.answered(disk, self.values[frame])
             case effects.SendLink(link=handle, message=int() as frame):
-                if (link := self._link(state, handle)) is not None:
+                if handle == BACKEND:
+                    judge.answered(disk, self.values[frame])
+                elif (link := self._link(state, handle)) is not None:
                     link.send_down(frame)
             case effects.DropLink(link=handle):
                 if (link := self._link(state, handle)) is not None:
@@ -116,6 +116,8 @@ class ExploredShard:
                 entries = tuple(enumerate(updates, first))
                 appended = Appended(first, disk.last(), entries, (request,))
                 self.to_shard(state, (appended, handed_over))
+            case _:
+                raise TypeError(f"not of a shard: {effect!r}")
 
     def shard_timer(self, state: ExploredState, timer: str) -> None:
         self.to_shard(state, TimeUp(timer))
@@ -479,6 +481,8 @@ class Cluster(ExploredShard):
                         conn.close_upper()
                 case effects.DropLink():
                     self._give_up_link(state, number)
+                case _:
+                    raise TypeError(f"not of a registrar: {effect!r}")
         judge.remembered(facts)
 
     def registrar_timer(self, state: ExploredState, number: int, timer: str, of: int = 0) -> None:
