@@ -66,3 +66,17 @@ def test_what_fails_does_not_hit_whoever_took_it_nor_what_follows() -> None:
         assert (wrong, heard) == ([failure], [1])
 
     asyncio.run(main())
+
+
+def test_it_goes_ahead_of_others_once_in_a_turn_of_the_loop() -> None:
+    async def main() -> None:
+        handover, heard = Handover(), list[int]()
+        handover.put(lambda: heard.append(1))
+        handover.take_first()
+        handover.put(lambda: heard.append(2))
+        handover.take_first()
+        assert heard == [1]
+        await asyncio.sleep(0)
+        assert heard == [1, 2], "in the next turn at the latest"
+
+    asyncio.run(main())

@@ -152,12 +152,25 @@ class Handover:
         self.waiting: deque[Callable[[], object]] = deque()
         self.busy = False
         """A machine is being stepped, or this is being taken."""
+        self._taken_first = False
+        """In this turn."""
 
     def put(self, call: Callable[[], object]) -> None:
         """On any thread."""
         self.waiting.append(call)
         with suppress(RuntimeError):  # the loop is gone, and with it everyone who waits
             self._loop.call_soon_threadsafe(self.take)
+
+    def take_first(self) -> None:
+        """Ahead of something else, but only once in a turn: a publisher that is answered publishes
+        again, and its updates would be committed in ever smaller groups."""
+        if self.waiting and not (self._taken_first or self.busy):
+            self._taken_first = True
+            self._loop.call_soon(self._begin_turn)
+            self.take()
+
+    def _begin_turn(self) -> None:
+        self._taken_first = False
 
     def take(self) -> None:
         """On the loop."""

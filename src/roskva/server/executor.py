@@ -124,7 +124,7 @@ class Executor:
             return
         handover = self._handover
         if handover.waiting:
-            handover.take()
+            handover.take_first()
         outermost, handover.busy = not handover.busy, True
         self._stepping = True
         try:
