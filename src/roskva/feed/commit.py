@@ -143,8 +143,9 @@ class Handover:
     """What threads hand over to the event loop: it goes before anything else that is to be done.
 
     It is done in the loop's next turn at the latest. A turn may be long, because thousands of
-    sockets have something to say. So whoever steps a host takes first what is `waiting`: all of it,
-    as one batch, and not while a step of another host is under way, whose effects come first.
+    sockets have something to say. So whoever steps a host takes first what is `waiting`: once in a
+    turn, all of it as one batch, and not while a step of another host is under way, whose effects
+    come first.
     """
 
     def __init__(self) -> None:

@@ -6,9 +6,9 @@ Nothing is decided here. An effect may lead to the next event before the step it
 such events wait in line until all effects of that step are carried out. A host's deadline is one
 timer; it is moved forward when the host asks for less time, and looked at again when it fires.
 
-What has been committed goes first: ahead of every event from outside, whatever the thread that
-commits has handed over is taken, as one batch. A turn of the loop may be long, because thousands of
-clients have something to say, and the newest update shall not wait for all of them.
+What has been committed goes first: ahead of an event from outside, once in a turn of the loop,
+whatever the thread that commits has handed over is taken, as one batch. A turn may be long, because
+thousands of clients have something to say, and the newest update shall not wait for all of them.
 
 A host that raises is broken: nobody knows what it would do next. `broken` is told, and takes the
 process down; whatever it knew that mattered is on disk.
