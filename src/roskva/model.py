@@ -7,10 +7,15 @@ An **epoch** names a gap-free history of versions. A shard draws one (40 bits) w
 vouch for its history any more; an object that was reset carries a mark of its own (20 bits) beside
 it. Both travel as one integer, and whoever holds two epochs of an object can tell whether a reset
 lies between them.
+
+A whole **app** can be reset, too: its **generation** says how often. A version belongs to the
+generation it was applied under, and the marks of all its objects follow from it.
 """
 
+import hashlib
 import re
 import zlib
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -18,6 +23,7 @@ import msgspec
 
 from roskva.errors import BadName
 
+_ACCOUNT_BYTES: Final = 8
 MAX_VERSION: Final = 2**63 - 1
 NO_VERSION: Final = -1
 """Inside the code "no version" is below every version; on the wire it is null."""
@@ -28,13 +34,21 @@ NO_EPOCH: Final = 0
 NO_MARK: Final = 0
 """Of an object that was never reset, as far as anybody remembers."""
 
+NO_GENERATION: Final = 0
+"""Of an app that was never reset, likewise."""
+
+MAX_RESET_APPS: Final = 1000
+"""That a shard keeps generations of: they are written at once, with its marker."""
+
 MAX_NAME_BYTES: Final = 255
 MAX_PAYLOAD_BYTES: Final = 1024
 MAX_SOURCE_BYTES: Final = 64
 
+_VERSION_DIGITS = len(str(MAX_VERSION))
 _RESET_BITS = 20
 _RESET_MASK = (1 << _RESET_BITS) - 1
 _SHARD_EPOCH_BITS = 40
+START_OF_2025_S: Final = 1_735_689_600
 
 _APP = re.compile(r"[a-z0-9-]{1,63}\Z")
 _FORBIDDEN_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f+#\ud800-\udfff]")
@@ -50,6 +64,12 @@ OF_PROBER: Final = tuple(f"{app}/" for app in sorted(PROBE_APPS))
 
 Key = str
 """`app/name`; made by `ObjectId.key` or checked by `parse_key`."""
+
+
+def is_version(text: str) -> bool:
+    """Whether it is one in digits."""
+    digits = text.isascii() and text.isdecimal() and len(text) <= _VERSION_DIGITS
+    return digits and int(text) <= MAX_VERSION
 
 
 class ObjectId(msgspec.Struct, frozen=True, order=True):
@@ -96,6 +116,20 @@ def is_key(text: str) -> bool:
     return True
 
 
+def app_of(key: Key) -> str:
+    return key.partition("/")[0]
+
+
+def app_key(app: str) -> Key:
+    """What the reset of an app names as its object: no object is called so."""
+    return f"{app}/"
+
+
+def is_app(key: Key) -> bool:
+    """Whether it stands for a whole app."""
+    return key.find("/") == len(key) - 1
+
+
 def is_probe(key: Key) -> bool:
     """Whether an object is one of the prober's."""
     return key.startswith(OF_PROBER)
@@ -116,6 +150,21 @@ class Principal(msgspec.Struct, frozen=True):
     """Wall-clock seconds: when that was issued which it proved it with."""
     key: bool = False
     """It showed a publish key: it may publish whatever its app has, and do nothing else."""
+    address: str = ""
+    """Where nobody in particular is, if addresses are counted there."""
+
+    def at(self, address: str) -> "Principal":
+        nobody = not self.name and address
+        return msgspec.structs.replace(self, address=address) if nobody else self
+
+    @property
+    def account(self) -> bytes:
+        """Under which is counted what it leaves behind; empty: it is not."""
+        if not self.name and not self.address:
+            return b""
+        parts = [part.encode() for part in (self.app or "", self.name, self.address)]
+        named = b"".join(len(part).to_bytes(4) + part for part in parts)
+        return hashlib.sha256(named).digest()[:_ACCOUNT_BYTES]
 
 
 NOBODY: Final = Principal()
@@ -125,7 +174,8 @@ class Update(msgspec.Struct, frozen=True, gc=False):
     """What a publisher publishes, and one row of the feed.
 
     A reset is an update too, so that it has its place in the order: its `version` is the mark
-    (1 … 2^20−1, drawn at random) that the object's epoch carries from then on.
+    (1 … 2^20−1, drawn at random) that the object's epoch carries from then on. The reset of an app
+    names `app_key` as its object, and its `version` is the generation that begins.
     """
 
     object: Key
@@ -149,6 +199,17 @@ def reset_mark(random_bits: int) -> int:
 def object_epoch(shard: int, mark: int) -> int:
     """The epoch of one object: its shard's, and the mark of its last reset (0: never reset)."""
     return shard << _RESET_BITS | mark
+
+
+def next_generation(known: Iterable[int], wall_s: float) -> int:
+    """For the reset of an app of which shards know these: above them all. And not below the hours
+    of the clock: whoever forgets a generation with its disk shall not give it out again."""
+    return max(*known, int((wall_s - START_OF_2025_S) / 3600), NO_GENERATION) + 1
+
+
+def mark_under(own: int, generation: int) -> int:
+    """The mark of an object: that of its own last reset, and the generation of its app."""
+    return 1 + (own + generation) % _RESET_MASK if generation else own
 
 
 def mark_of(epoch: int) -> int:

@@ -193,6 +193,7 @@ FROM_SERVER: Final[dict[str, ServerMessage]] = {
 
 TO_SHARD: Final[dict[str, ToShard]] = {
     "link hello": links.LinkHello("1.0", "registrar-1", 2, 4),
+    "publisher hello": links.PublisherHello(2),
     "link hello with another kind of digest": links.LinkHello(
         "1.0", "registrar-1", 2, 4, "other-digest"
     ),
@@ -212,6 +213,15 @@ TO_SHARD: Final[dict[str, ToShard]] = {
     "write a row that loses a registration": links.WriteRow(
         19, CLIENT_ID, SESSION, drop=["contacts/bob"]
     ),
+    "write a row that counts for a principal": links.WriteRow(
+        26,
+        CLIENT_ID,
+        SESSION,
+        [links.Registered("contacts/alice", -1, 0)],
+        application="phone-1",
+        account=bytes(range(8)),
+        held=1,
+    ),
     "write acks, unanswered": links.WriteRows(
         [
             links.WriteRow(
@@ -224,6 +234,11 @@ TO_SHARD: Final[dict[str, ToShard]] = {
     ),
     "open session, forgetting the row": links.OpenSession(20, CLIENT_ID, False, False),
     "close session": links.CloseSession(CLIENT_ID, SESSION),
+    "open session that wants to be kept for an hour": links.OpenSession(
+        25, CLIENT_ID, expiry_s=3600
+    ),
+    "write nothing: the session goes on": links.WriteRow(0, CLIENT_ID, SESSION, expiry_s=3600),
+    "close session that wants to be kept for a minute": links.CloseSession(CLIENT_ID, SESSION, 60),
     "publish": links.PublishUpdates(
         21,
         [
@@ -233,6 +248,7 @@ TO_SHARD: Final[dict[str, ToShard]] = {
         ],
     ),
     "offer nothing: where do you stand?": links.Offer(22, 3),
+    "say when something is missing": links.AwaitGap(26, 3, 99, 8),
     "offer": links.Offer(
         23, 3, 99, 5, 8, [(5, Update("contacts/alice", 43)), (8, Update("a/b", 1))]
     ),
@@ -240,6 +256,8 @@ TO_SHARD: Final[dict[str, ToShard]] = {
     "ask": links.Ask("status"),
     "ask for a checkpoint": links.Ask("checkpoint", 3, "backup"),
     "ask what objects stand at": links.Ask("stands", 3, objects=["contacts/alice"]),
+    "ask for the reset of an app": links.Ask("reset", 3, "contacts", 16524),
+    "reset an app": links.ResetApp(25, "contacts", 16524),
 }
 
 FROM_SHARD: Final[dict[str, FromShard]] = {
@@ -282,6 +300,7 @@ FROM_SHARD: Final[dict[str, FromShard]] = {
     "published": links.UpdatesPublished(21, [43, MAX_VERSION, 7]),
     "not published": links.NotPublished(21, "storage_unavailable", "no space left"),
     "taken": links.Taken(23, 99, 8),
+    "something is missing": links.Gap(26, 3, 8, 11),
     "forgotten": links.Forgotten(24, 1),
     "told": links.ProcessAnswer(b"{}"),
 }

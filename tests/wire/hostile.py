@@ -91,12 +91,6 @@ DECODERS: Final = {
             codec.encode,
             _packed(examples.FROM_SERVER),
         ),
-        Decoder(
-            "server json",
-            lambda data: codec.decode_from_server(data, "json"),
-            lambda message: codec.encode(message, "json"),
-            _json(examples.FROM_SERVER),
-        ),
         Decoder("to shard", codec.decode_to_shard, codec.encode_link, _linked(examples.TO_SHARD)),
         Decoder(
             "from shard", codec.decode_from_shard, codec.encode_link, _linked(examples.FROM_SHARD)

@@ -12,7 +12,7 @@ from tests.channels import mqtt_side as side
 
 from roskva.wire.mqtt import encode
 from roskva.wire.mqtt import fields as p
-from roskva.wire.mqtt.codes import V3, V5, BadPacket, Reason
+from roskva.wire.mqtt.codes import PUBACK, PUBCOMP, PUBREC, V3, V5, BadPacket, Reason
 from roskva.wire.mqtt.decode import (
     ConnectPacket,
     Decoder,
@@ -110,11 +110,14 @@ def test_packets_are_read(version: int, data: str, packet: Packet) -> None:
         ),
         (encode.publish(string("a/b"), b"7", encode.RETAIN), "31 06 0003 612f62 37"),
         (encode.publish(string("a/b"), b"7", encode.QOS_1, 513), "32 08 0003 612f62 0201 37"),
-        (encode.puback(V3, 7, Reason.QUOTA_EXCEEDED), "40 02 0007"),
-        (encode.puback(V5, 7), "40 02 0007"),
-        (encode.puback(V5, 7, Reason.NOT_AUTHORISED, "no"), "40 09 0007 87 05 1f 0002 6e6f"),
-        (encode.pubrec(V5, 7), "50 02 0007"),
-        (encode.pubcomp(V5, 7, Reason.PACKET_ID_NOT_FOUND), "70 04 0007 92 00"),
+        (encode.acknowledge(PUBACK, V3, 7, Reason.QUOTA_EXCEEDED), "40 02 0007"),
+        (encode.acknowledge(PUBACK, V5, 7), "40 02 0007"),
+        (
+            encode.acknowledge(PUBACK, V5, 7, Reason.NOT_AUTHORISED, "no"),
+            "40 09 0007 87 05 1f 0002 6e6f",
+        ),
+        (encode.acknowledge(PUBREC, V5, 7), "50 02 0007"),
+        (encode.acknowledge(PUBCOMP, V5, 7, Reason.PACKET_ID_NOT_FOUND), "70 04 0007 92 00"),
         (encode.suback(V3, 1, [1, 0x80]), "90 04 0001 01 80"),
         (encode.suback(V5, 1, [1, 0xA2]), "90 05 0001 00 01 a2"),
         (encode.unsuback(V3, 1, [0]), "b0 02 0001"),
@@ -336,3 +339,13 @@ def test_a_packet_that_comes_byte_by_byte_costs_no_more_than_its_bytes() -> None
     assert len(packet.payload) == 1 << 19
     assert decoder.idle()
     assert time.process_time() - began < 10
+
+
+def test_user_properties_are_so_many_and_the_rest_is_not_looked_at() -> None:
+    most = [("a", "b")] * p.MAX_USER_PROPERTIES
+    [connect] = decode(side.connect(V5, said={p.USER_PROPERTY: most}))
+    assert isinstance(connect, ConnectPacket)
+    for said in ({"said": [*most, ("a", "b")]}, {"will_said": [*most, ("a", "b")]}):
+        properties = {name: {p.USER_PROPERTY: pairs} for name, pairs in said.items()}
+        data = side.connect(V5, will=("app/w", b"9"), **properties)  # type: ignore[arg-type]
+        assert refusal(data) == Reason.QUOTA_EXCEEDED

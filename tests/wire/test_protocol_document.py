@@ -7,9 +7,14 @@ from types import ModuleType
 import msgspec
 import pytest
 
+from roskva.channels import conversation, websocket
+from roskva.channels.http import HttpFailure, NewUpdate, PublishOutcomes, update_of
+from roskva.config import LimitsConfig, SessionsConfig
 from roskva.core.client import ClientConfig
 from roskva.core.registrar import RegistrarConfig
+from roskva.model import NO_VERSION, Update
 from roskva.wire import links, messages
+from roskva.wire.websocket import CloseCode
 
 TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 QUOTED = set(re.findall(r"`([^`\n]+)`", TEXT))
@@ -63,6 +68,30 @@ def test_the_times_are_those_of_the_code() -> None:
     assert (client.answer_timeout, client.backoff_first, client.backoff_cap) == (10, 1, 120)
     assert (client.batch_delay, client.fenced_wait) == (0.05, 30)
     assert (client.rate.count, client.rate.window_ms) == (25, 1000)
+
+
+def test_the_websocket_is_described_as_it_is() -> None:
+    part = TEXT.partition("## The WebSocket")[2].partition("\n## ")[0]
+    assert f"`{websocket.PATH}`" in part
+    ping_s = SessionsConfig().websocket_ping_seconds
+    assert f"ping every {ping_s:.0f} s (`websocket_ping_seconds`)" in part
+    assert f"{conversation.MAX_BAD_MESSAGES} messages that are none of ours" in part
+    limits = LimitsConfig()
+    assert f"within {limits.handshake_seconds:.0f} s (`handshake_seconds`)" in part
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", part, re.MULTILINE)}
+    assert codes == set(CloseCode)
+
+
+def test_what_is_published_over_http_is_described_as_it_is() -> None:
+    part = TEXT.partition("## Publishing over HTTP")[2].partition("\n## ")[0]
+    quoted = set(re.findall(r"`([^`\n]+)`", part))
+    assert {*NewUpdate.__struct_fields__, *HttpFailure.__struct_fields__} <= quoted
+    request, answer = re.findall(r"^```json\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
+    updates = msgspec.json.decode(request, type=list[NewUpdate], strict=True)
+    read = [update for update in map(update_of, updates) if isinstance(update, Update)]
+    assert [update.version for update in read] == [42, NO_VERSION]
+    outcomes = msgspec.json.decode(answer, type=PublishOutcomes)
+    assert msgspec.json.decode(answer) == msgspec.to_builtins(outcomes)
 
 
 def test_the_versions_are_those_of_the_code() -> None:

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.server_json import decode_from_server
 from tests.wire.strategies import from_client, from_server, messages
 
 from roskva.wire.codec import (
     Format,
     decode_from_client,
-    decode_from_server,
     decode_from_shard,
     decode_to_shard,
     encode,

@@ -10,11 +10,11 @@ from zlib import crc32
 import msgspec
 import pytest
 from tests.wire import examples, vectors
+from tests.wire.server_json import decode_from_server
 
 from roskva.wire import links, messages
 from roskva.wire.codec import (
     decode_from_client,
-    decode_from_server,
     decode_from_shard,
     decode_to_shard,
 )

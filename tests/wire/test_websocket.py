@@ -15,7 +15,7 @@ from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
 from roskva.errors import BadMessage, TooLarge
-from roskva.wire.websocket import FrameReader, Opcode, close_frame, frame
+from roskva.wire.websocket import CloseCode, FrameReader, Opcode, close_frame, frame
 
 LIMIT = 70_000
 
@@ -73,7 +73,9 @@ def test_what_the_library_sends_is_read_as_it_was_meant(
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536])
 def test_what_we_write_is_read_by_the_library(size: int) -> None:
     protocol = client()
-    protocol.receive_data(frame(Opcode.BINARY, b"y" * size) + close_frame(1012, "come back"))
+    protocol.receive_data(
+        frame(Opcode.BINARY, b"y" * size) + close_frame(CloseCode.COME_BACK, "come back")
+    )
     message, close = protocol.events_received()
     assert message == Frame(Theirs.BINARY, b"y" * size)
     assert close == Frame(Theirs.CLOSE, struct.pack("!H", 1012) + b"come back")

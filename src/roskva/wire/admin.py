@@ -16,7 +16,8 @@ from msgspec import UNSET, UnsetType
 class NodeTrouble(msgspec.Struct, frozen=True):
     """What is wrong, in words."""
 
-    level: Literal["bad", "warn"]
+    level: Literal["bad", "warn", "note"]
+    """A note is about single clients, while the node does what it should."""
     text: str
 
 
@@ -61,12 +62,12 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """What is wrong, in words; nothing if it is kept."""
     budget_left: float
-    """Of the error budget of a day, from 1 down to 0 and below."""
+    """Of the error budget of a day, from 1 down to 0 and below; time without a node is missed."""
     burn_1h: float
     """At 1 the budget is spent just as the window ends."""
     burn_24h: float
     measured: int
-    """Rounds, since the prober started."""
+    """Rounds, since the prober started; the budget and its burning are also of earlier runs."""
     missed: int
     total_seconds: float
     counts: list[int]
@@ -98,7 +99,9 @@ class ProcessNow(msgspec.Struct, frozen=True):
     shedding: bool = False
     longest_lag_ms: int = 0
     counters: dict[str, int] = {}
-    """Since it started."""
+    """Since it started: the counters of `/metrics`, by their names there without `roskva_` and
+    `_total`; what a label tells apart has it after a dot. Where they have the label `traffic`, of
+    the users' only."""
     per_second: dict[str, float] = {}
     """The same, over the last seconds."""
     error: str | UnsetType = UNSET
@@ -119,6 +122,19 @@ class ShardNow(msgspec.Struct, frozen=True):
     """From registrars that are up."""
     durable: int = 0
     """Applied, and on disk in the store."""
+    generations: dict[str, int] = {}
+    """Of the apps that were reset."""
+    collector_share: float = 0.0
+    """Of its rows, how far the collector is in its round."""
+    collected: int = 0
+    """Clients and objects that it has dropped since the start."""
+    ways: dict[str, int] = {}
+    """Updates that were news, since the process started: those that came by the `fast` path, from
+    the `bridge`, because the shard read its feed (`own`), or when it did at its `start`."""
+    reads_alone: bool = False
+    """For lack of a bridge the shard reads what is not on the fast path."""
+    rows: dict[str, int] = {}
+    """In its store, by kind: an estimate from the first few."""
 
 
 class BatchTimes(msgspec.Struct, frozen=True):
@@ -185,6 +201,28 @@ class ProcessReport(msgspec.Struct, frozen=True):
     passed: list[Passed] = []
 
 
+class DiskNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The disk that the data is on. In bytes."""
+
+    total: int = 0
+    free: int = 0
+    floor: int = 0
+    """With less free than this nothing is published."""
+    refuses: bool = False
+    """That is so."""
+    parts: dict[str, int] = {}
+    """What the data directory takes."""
+    feed_cap: int | None = None
+    """Beyond this the oldest updates of the feeds are dropped, if no reader needs them."""
+    feed_cap_in_s: float | None = None
+    """At the rate of the last hour; null: not at this rate."""
+    floor_in_s: float | None = None
+    """Until nothing is published; likewise."""
+    rows: dict[str, int] = {}
+    """In the stores of all shards that answer, by kind: an estimate."""
+    sentence: str = ""
+
+
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     started_at: float = 0.0
@@ -192,6 +230,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     shards: list[ShardNow] = []
     pipeline: PipelineNow | None = None
     probe: ProbeNow | None = None
+    disk: DiskNow | None = None
 
 
 class Now(msgspec.Struct, frozen=True):
@@ -212,9 +251,26 @@ class Now(msgspec.Struct, frozen=True):
     """How many updates are sampled for `stages`; none, if it is null."""
     probe: ProbeNow
     pipeline: PipelineNow
+    disk: DiskNow
     clients_here: bool = True
     """Clients connect to this port, too."""
     mqtt_port: int | None = None
+
+
+class AppNow(msgspec.Struct, frozen=True, kw_only=True):
+    """How often an app was reset, and in how many shards."""
+
+    app: str
+    sentence: str = ""
+    generation: str
+    """The latest that any shard has; 0: none."""
+    following: str
+    """What the next reset begins."""
+    shards: int
+    have: int
+    """Shards with this generation in their feeds, durably."""
+    silent: list[int] = []
+    """Shards that do not answer."""
 
 
 class SlowSession(msgspec.Struct, frozen=True):
@@ -264,6 +320,11 @@ class ObjectNow(msgspec.Struct, frozen=True, kw_only=True):
     development: bool = False
     assigned: bool = False
     """Versions of this app are assigned by the node."""
+    fast_path: bool = True
+    """Of this app: without it updates are left to the bridge."""
+    ways: dict[str, int] = {}
+    """By which updates of its shard came; `reads_alone`: as of the shard."""
+    reads_alone: bool = False
 
 
 class RegistrationNow(msgspec.Struct, frozen=True):
@@ -303,6 +364,8 @@ class ClientNow(msgspec.Struct, frozen=True, kw_only=True):
     silent_seconds: float | None = None
     created_at: float | None = None
     seen_at: float | None = None
+    others: list[str] = []
+    """Other clients of which the application gave the same id; at most a few."""
     counts: dict[str, int] = {}
     """Registrations, by state."""
     registrations: list[RegistrationNow] = []

@@ -8,8 +8,6 @@ frame cannot announce more than it holds. Whatever is wrong with the bytes, a `B
 out and nothing else.
 """
 
-import re
-from base64 import b64decode
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -31,7 +29,6 @@ Format = Literal["msgpack", "json"]
 M = TypeVar("M")
 
 _MAJOR: Final = PROTOCOL.split(".", maxsplit=1)[0] + "."
-_NULL_AS_TEXT: Final = re.compile(rb'"null"', re.IGNORECASE)
 _pack = msgspec.msgpack.Encoder()
 _Decoder = msgspec.msgpack.Decoder[M] | msgspec.json.Decoder[M]
 
@@ -39,19 +36,9 @@ _from_client: dict[Format, _Decoder[FromClient]] = {
     "msgpack": msgspec.msgpack.Decoder(FromClient),
     "json": msgspec.json.Decoder(FromClient, strict=False),
 }
-_from_server: dict[Format, _Decoder[ServerMessage]] = {
-    "msgpack": msgspec.msgpack.Decoder(ServerMessage),
-    "json": msgspec.json.Decoder(ServerMessage, strict=False),
-}
+_from_server: _Decoder[ServerMessage] = msgspec.msgpack.Decoder(ServerMessage)
 _to_shard: _Decoder[ToShard] = msgspec.msgpack.Decoder(ToShard)
 _from_shard: _Decoder[FromShard] = msgspec.msgpack.Decoder(FromShard)
-
-
-class _AsWritten(msgspec.Struct):
-    notifications: list[list[Any]] = []
-
-
-_as_written: _Decoder[_AsWritten] = msgspec.json.Decoder(_AsWritten)
 
 
 def encode(message: FromClient | ServerMessage, format: Format = "msgpack") -> bytes:
@@ -69,22 +56,18 @@ def decode_from_client(frame: bytes, format: Format = "msgpack") -> FromClient:
     _check_protocol(message.v)
     if type(message) is ClientMessage:
         _check_keys(message)
-        if message.digest is not None:
-            _check_sums(message.digest.sum)
+        if message.digest is not None and message.digest.sum > MAX_SUM:
+            # MessagePack ends at 64 bits by itself; text does not.
+            raise BadMessage("a digest's sum has more than 64 bits")
     elif type(message) is Hello:
         _check_hello(message)
     return message
 
 
-def decode_from_server(frame: bytes, format: Format = "msgpack") -> ServerMessage:
-    message = _decode(_from_server[format], frame, MAX_FRAME_BYTES)
+def decode_from_server(frame: bytes) -> ServerMessage:
+    """In MessagePack: the clients that read JSON are none of ours."""
+    message = _decode(_from_server, frame, MAX_FRAME_BYTES)
     _check_protocol(message.v)
-    if message.digest is not None:
-        _check_sums(message.digest.sum)
-    if message.sync_request is not None:
-        _check_sums(*message.sync_request.sums)
-    if format == "json" and _NULL_AS_TEXT.search(frame):
-        return _with_payloads_spelt_null(message, frame)
     return message
 
 
@@ -129,12 +112,6 @@ def _check_hello(hello: Hello) -> None:
             raise BadMessage(str(error)) from None
 
 
-def _check_sums(*sums: int) -> None:
-    """MessagePack ends at 64 bits by itself; text does not."""
-    if any(value > MAX_SUM for value in sums):
-        raise BadMessage("a digest's sum has more than 64 bits")
-
-
 def _check_keys(message: ClientMessage) -> None:
     """Names are checked where they enter; an ack of what was never registered is harmless."""
     for operation in message.operations:
@@ -144,18 +121,6 @@ def _check_keys(message: ClientMessage) -> None:
         for key in sync.objects:
             if not is_key(key):
                 raise BadMessage("a sync with a name that is no object's")
-
-
-def _with_payloads_spelt_null(message: ServerMessage, frame: bytes) -> ServerMessage:
-    """Reading integers from text, msgspec takes any text "null" for null; but it is base64 too."""
-    as_written = _decode(_as_written, frame, MAX_FRAME_BYTES)
-    notifications = [
-        msgspec.structs.replace(notification, payload=b64decode(parts[3]))
-        if notification.payload is None and len(parts) > 3 and parts[3] is not None
-        else notification
-        for notification, parts in zip(message.notifications, as_written.notifications, strict=True)
-    ]
-    return msgspec.structs.replace(message, notifications=notifications)
 
 
 def _integers_as_text(value: Any) -> Any:

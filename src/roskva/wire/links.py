@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from roskva.model import Key, Update
+from roskva.model import MAX_VERSION, Key, Update
 from roskva.wire.messages import ClientId
 
 LINK_PROTOCOL: Final = "1.0"
@@ -52,6 +52,12 @@ class LinkHello(msgspec.Struct, frozen=True, tag=True):
     digest_kind: str = DIGEST_KIND
 
 
+class PublisherHello(msgspec.Struct, frozen=True, tag=True):
+    """From a change source: it publishes to this shard, resets its app, and wants nothing else."""
+
+    shard: int
+
+
 class Interest(msgspec.Struct, frozen=True, tag=True):
     """`replace` starts the interest of this link anew."""
 
@@ -74,6 +80,8 @@ class OpenSession(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     client: ClientId
     resume: bool = True
     keep: bool = True
+    expiry_s: int | None = None
+    """How long the row is kept at most after the session has ended."""
 
 
 class WriteRow(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -84,6 +92,11 @@ class WriteRow(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     drop: list[Key] = []
     application: str | None = None
     """Given when the row may have to be created; otherwise a missing row is refused."""
+    expiry_s: int | None = None
+    account: bytes = b""
+    """Of whose principal it is; empty: it is not counted."""
+    held: int | None = None
+    """How many registrations the row is to have after this; acks and signs of life do not say."""
 
 
 class WriteRows(msgspec.Struct, frozen=True, tag=True):
@@ -92,9 +105,10 @@ class WriteRows(msgspec.Struct, frozen=True, tag=True):
     rows: Annotated[list[WriteRow], Meta(max_length=MAX_LINK_PARTS)]
 
 
-class CloseSession(msgspec.Struct, frozen=True, tag=True):
+class CloseSession(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     client: ClientId
     session: int
+    expiry_s: int | None = None
 
 
 class PublishUpdates(msgspec.Struct, frozen=True, tag="Publish"):
@@ -107,7 +121,7 @@ class PublishUpdates(msgspec.Struct, frozen=True, tag="Publish"):
 class Offer(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """From the bridge: a range of a shard's feed, with all that matters of it in order of offset.
 
-    Without updates it asks where the matcher stands.
+    Without updates it asks what the matcher has applied.
     """
 
     request: int
@@ -116,6 +130,18 @@ class Offer(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     first: int = 0
     last: int = 0
     updates: list[tuple[int, Update]] = []
+
+
+class AwaitGap(msgspec.Struct, frozen=True, tag=True):
+    """From the bridge: answer when something is missing that lies beyond `after` in this lineage.
+
+    It stands until there is an answer, and takes the place of an earlier one over the same link.
+    """
+
+    request: int
+    shard: int
+    lineage: int
+    after: int
 
 
 class Forget(msgspec.Struct, frozen=True, tag=True):
@@ -129,14 +155,28 @@ class Forget(msgspec.Struct, frozen=True, tag=True):
     clients: Annotated[list[tuple[ClientId, int]], Meta(max_length=MAX_LINK_PARTS)]
 
 
+class ResetApp(msgspec.Struct, frozen=True, tag=True):
+    """For an operator (`Ask` "reset"): every object of this app in this shard is unknown, once, and
+    its versions begin anew. A generation that the shard's feed has already changes nothing; 0 asks
+    for it.
+
+    Answered with `UpdatesPublished`: the generation that the feed has now, durably.
+    """
+
+    request: int
+    app: str
+    generation: Annotated[int, Meta(ge=0, le=MAX_VERSION)]
+
+
 class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Instead of a link's hello, to any process of a node: one question, one answer.
 
     "metrics": what it has counted. "online": which clients have a session here. "recheck": compare
     every session here with the shards anew, and send again what is due. "checkpoint": of a shard's
     store, under a name. For the admin API: "now", this process at a glance; "object" and "client",
-    what it knows of the one with this name; "row" of the client with this name in a shard; what
-    `objects` of a shard stand at ("stands").
+    what it knows of the one with this name; "row" of the client with this name in a shard; "rows"
+    with this application id in all shards of the process; what `objects` of a shard stand at
+    ("stands"); and to "reset" the app with this name in a shard.
     """
 
     what: Literal[
@@ -149,10 +189,13 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         "object",
         "client",
         "row",
+        "rows",
         "stands",
+        "reset",
     ]
     shard: int = 0
     name: str = ""
+    generation: Annotated[int, Meta(ge=0, le=MAX_VERSION)] = 0
     objects: Annotated[list[Key], Meta(max_length=MAX_LINK_PARTS)] = []
 
 
@@ -237,11 +280,21 @@ class NotPublished(msgspec.Struct, frozen=True, tag=True):
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True):
-    """The answer to an `Offer`: everything up to this offset is durable at the matcher."""
+    """The answer to an `Offer`: everything up to this offset is durable at the matcher, or applied,
+    if nothing was offered."""
 
     request: int
     lineage: int
     offset: int
+
+
+class Gap(msgspec.Struct, frozen=True, tag=True):
+    """The answer to an `AwaitGap`: beyond `applied`, up to `last`, all is left to the bridge."""
+
+    request: int
+    shard: int
+    applied: int
+    last: int
 
 
 class Forgotten(msgspec.Struct, frozen=True, tag=True):
@@ -259,6 +312,7 @@ class ProcessAnswer(msgspec.Struct, frozen=True, tag="Told"):
 
 ToShard = (
     LinkHello
+    | PublisherHello
     | Interest
     | Ping
     | OpenSession
@@ -267,7 +321,9 @@ ToShard = (
     | CloseSession
     | PublishUpdates
     | Offer
+    | AwaitGap
     | Forget
+    | ResetApp
     | Ask
 )
 FromShard = (
@@ -283,6 +339,7 @@ FromShard = (
     | UpdatesPublished
     | NotPublished
     | Taken
+    | Gap
     | Forgotten
     | ProcessAnswer
 )

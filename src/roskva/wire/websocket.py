@@ -32,6 +32,17 @@ class Opcode(IntEnum):
     PONG = 0xA
 
 
+class CloseCode(IntEnum):
+    """What this server closes with."""
+
+    NORMAL = 1000
+    PROTOCOL_ERROR = 1002
+    NO_HELLO = 1008
+    TOO_BIG = 1009
+    COME_BACK = 1012
+    """By the core, after an error that says why; or because the node stops."""
+
+
 def frame(opcode: int, payload: bytes) -> bytes:
     size = len(payload)
     if size < 126:
@@ -49,7 +60,7 @@ def as_json(message: ServerMessage) -> bytes:
     return frame(Opcode.TEXT, encode(message, "json"))
 
 
-def close_frame(code: int, reason: str) -> bytes:
+def close_frame(code: CloseCode, reason: str) -> bytes:
     return frame(Opcode.CLOSE, code.to_bytes(2) + reason.encode()[: _MAX_CONTROL_BYTES - 2])
 
 

@@ -30,8 +30,6 @@ class Reason(IntEnum):
     """Of MQTT 5; see `V3_CONNACK` for what is left of them on 3.1.1."""
 
     SUCCESS = 0x00
-    GRANTED_QOS_1 = 0x01
-    DISCONNECT_WITH_WILL = 0x04
     NO_SUBSCRIPTION_EXISTED = 0x11
     UNSPECIFIED = 0x80
     MALFORMED = 0x81

@@ -10,24 +10,11 @@ from typing import Final
 
 import msgspec
 
-from roskva.wire.mqtt import fields
-from roskva.wire.mqtt.codes import (
-    CONNECT,
-    DISCONNECT,
-    PINGREQ,
-    PUBACK,
-    PUBLISH,
-    PUBREL,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
-    V3,
-    V5,
-    BadPacket,
-    Reason,
-)
+from roskva.wire.mqtt import codes, fields
+from roskva.wire.mqtt.codes import V3, V5, BadPacket, Reason
 from roskva.wire.mqtt.fields import NONE, Properties, Reader
 
-_PLAIN_PUBLISH: Final = PUBLISH << 4 | 1 << 1
+_PLAIN_PUBLISH: Final = codes.PUBLISH << 4 | 1 << 1
 _SHORTEST_PUBLISH: Final = 5
 
 
@@ -192,7 +179,7 @@ class Decoder:
 
     def _packet(self, kind: int, flags: int, body: bytes) -> Packet:
         reader = Reader(body)
-        if kind == PUBLISH:
+        if kind == codes.PUBLISH:
             return self._publish(flags, reader)
         wanted, read = _KINDS.get(kind, (None, None))
         if read is None or flags != wanted:
@@ -219,7 +206,7 @@ class Decoder:
         if level == V3 and flags & 0xC0 == 0x40:
             raise BadPacket(Reason.MALFORMED, "a password without a user name")
         keep_alive = reader.u16()
-        found = self._properties(CONNECT, reader)
+        found = self._properties(codes.CONNECT, reader)
         if fields.AUTHENTICATION_DATA in found and (fields.AUTHENTICATION_METHOD not in found):
             raise BadPacket(Reason.PROTOCOL_ERROR, "authentication data without a method")
         client = reader.string()
@@ -242,7 +229,7 @@ class Decoder:
             raise BadPacket(Reason.MALFORMED, f"publish flags {flags}")
         topic = _topic_name(reader)
         id = reader.packet_id() if qos else 0
-        found = self._properties(PUBLISH, reader)
+        found = self._properties(codes.PUBLISH, reader)
         if fields.TOPIC_ALIAS in found:
             raise BadPacket(Reason.TOPIC_ALIAS_INVALID, "topic aliases are not used here")
         if not topic:
@@ -259,7 +246,7 @@ class Decoder:
 
     def _subscribe(self, reader: Reader) -> Subscribe:
         id = reader.packet_id()
-        found = self._properties(SUBSCRIBE, reader)
+        found = self._properties(codes.SUBSCRIBE, reader)
         if fields.SUBSCRIPTION_ID in found:
             raise BadPacket(
                 Reason.SUBSCRIPTION_IDS_NOT_SUPPORTED, "subscription ids are not used here"
@@ -282,7 +269,7 @@ class Decoder:
 
     def _unsubscribe(self, reader: Reader) -> Unsubscribe:
         id = reader.packet_id()
-        self._properties(UNSUBSCRIBE, reader)
+        self._properties(codes.UNSUBSCRIBE, reader)
         topics: list[str] = []
         while reader.left():
             topics.append(_topic_filter(reader))
@@ -294,28 +281,20 @@ class Decoder:
         if self.version == V3 or not reader.left():
             return DisconnectPacket()
         reason = reader.u8()
-        found = fields.read_properties(reader, DISCONNECT) if reader.left() else NONE
+        found = fields.read_properties(reader, codes.DISCONNECT) if reader.left() else NONE
         return DisconnectPacket(reason, found)
 
 
 _KINDS: Final[dict[int, tuple[int, Callable[[Decoder, Reader], Packet]]]] = {
-    CONNECT: (0, Decoder._connect),
-    PUBACK: (0, lambda decoder, reader: PubAck(*decoder._acknowledged(PUBACK, reader))),
-    PUBREL: (2, lambda decoder, reader: PubRel(*decoder._acknowledged(PUBREL, reader))),
-    SUBSCRIBE: (2, Decoder._subscribe),
-    UNSUBSCRIBE: (2, Decoder._unsubscribe),
-    PINGREQ: (0, lambda decoder, reader: PingReq()),
-    DISCONNECT: (0, Decoder._disconnect),
+    codes.CONNECT: (0, Decoder._connect),
+    codes.PUBACK: (0, lambda decoder, reader: PubAck(*decoder._acknowledged(codes.PUBACK, reader))),
+    codes.PUBREL: (2, lambda decoder, reader: PubRel(*decoder._acknowledged(codes.PUBREL, reader))),
+    codes.SUBSCRIBE: (2, Decoder._subscribe),
+    codes.UNSUBSCRIBE: (2, Decoder._unsubscribe),
+    codes.PINGREQ: (0, lambda decoder, reader: PingReq()),
+    codes.DISCONNECT: (0, Decoder._disconnect),
 }
 """With what flags they come, and how they are read; PUBLISH has flags of its own."""
-
-
-def pubacks(data: bytes) -> list[int] | None:
-    """The ids, if this is nothing but PUBACKs in their short form: the busiest packet there is."""
-    count, odd = divmod(len(data), 4)
-    if odd or data[::4].count(PUBACK << 4) != count or data[1::4].count(2) != count:
-        return None
-    return [high << 8 | low for high, low in zip(data[2::4], data[3::4], strict=True)]
 
 
 def _plain_publish(body: bytes) -> PublishPacket | None:

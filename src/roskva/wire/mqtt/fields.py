@@ -7,17 +7,8 @@ and are a list of pairs; anything else that comes twice is a protocol error.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from roskva.wire.mqtt.codes import (
-    CONNECT,
-    DISCONNECT,
-    PUBACK,
-    PUBLISH,
-    PUBREL,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
-    BadPacket,
-    Reason,
-)
+from roskva.wire.mqtt import codes
+from roskva.wire.mqtt.codes import BadPacket, Reason
 
 
 class Reader:
@@ -113,11 +104,12 @@ def varint(value: int) -> bytes:
 
 
 def string(text: str) -> bytes:
-    return binary(text.encode())
+    data = text.encode()
+    return len(data).to_bytes(2) + data
 
 
 def binary(data: bytes) -> bytes:
-    return u16(len(data)) + data
+    return len(data).to_bytes(2) + data
 
 
 # Properties: which there are, where they may stand, what they hold.
@@ -150,11 +142,14 @@ WILDCARDS_AVAILABLE: Final = 0x28
 SUBSCRIPTION_IDS_AVAILABLE: Final = 0x29
 SHARED_AVAILABLE: Final = 0x2A
 
+MAX_USER_PROPERTIES: Final = 100
+"""In one list of properties: each takes far more memory and time than bytes on the wire."""
+
 WILL: Final = 0
 """Not a packet, but with properties of its own."""
 
 _ALLOWED: Final = {
-    CONNECT: {
+    codes.CONNECT: {
         *(SESSION_EXPIRY, RECEIVE_MAXIMUM, MAXIMUM_PACKET_SIZE, TOPIC_ALIAS_MAXIMUM),
         *(REQUEST_RESPONSE_INFORMATION, REQUEST_PROBLEM_INFORMATION, USER_PROPERTY),
         *(AUTHENTICATION_METHOD, AUTHENTICATION_DATA),
@@ -163,15 +158,15 @@ _ALLOWED: Final = {
         *(WILL_DELAY, PAYLOAD_FORMAT, MESSAGE_EXPIRY, CONTENT_TYPE, RESPONSE_TOPIC),
         *(CORRELATION_DATA, USER_PROPERTY),
     },
-    PUBLISH: {
+    codes.PUBLISH: {
         *(PAYLOAD_FORMAT, MESSAGE_EXPIRY, TOPIC_ALIAS, RESPONSE_TOPIC, CORRELATION_DATA),
         *(USER_PROPERTY, CONTENT_TYPE),
     },
-    PUBACK: {REASON_STRING, USER_PROPERTY},
-    PUBREL: {REASON_STRING, USER_PROPERTY},
-    SUBSCRIBE: {SUBSCRIPTION_ID, USER_PROPERTY},
-    UNSUBSCRIBE: {USER_PROPERTY},
-    DISCONNECT: {SESSION_EXPIRY, REASON_STRING, USER_PROPERTY},
+    codes.PUBACK: {REASON_STRING, USER_PROPERTY},
+    codes.PUBREL: {REASON_STRING, USER_PROPERTY},
+    codes.SUBSCRIBE: {SUBSCRIPTION_ID, USER_PROPERTY},
+    codes.UNSUBSCRIBE: {USER_PROPERTY},
+    codes.DISCONNECT: {SESSION_EXPIRY, REASON_STRING, USER_PROPERTY},
 }
 """In what clients send. A subscription id in their PUBLISH is a protocol error of its own."""
 
@@ -200,12 +195,14 @@ def read_properties(reader: Reader, packet: int) -> Properties:
     while part.left():
         id = part.varint()
         if id not in _ALLOWED[packet]:
-            known = id == SUBSCRIPTION_ID and packet == PUBLISH
+            known = id == SUBSCRIPTION_ID and packet == codes.PUBLISH
             reason = Reason.PROTOCOL_ERROR if known else Reason.MALFORMED
             raise BadPacket(reason, f"property 0x{id:02x} has no place here")
         if id == USER_PROPERTY:
             pairs = found.setdefault(id, [])
             assert isinstance(pairs, list)
+            if len(pairs) == MAX_USER_PROPERTIES:
+                raise BadPacket(Reason.QUOTA_EXCEEDED, "too many user properties")
             pairs.append((part.string(), part.string()))
         elif id in found:
             raise BadPacket(Reason.PROTOCOL_ERROR, f"property 0x{id:02x} comes twice")
