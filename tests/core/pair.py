@@ -17,7 +17,9 @@ from tests.core.shard_side import ShardSide
 
 from roskva.core.backoff import Dice
 from roskva.core.client import ClientConfig
+from roskva.core.expiry import Keep
 from roskva.core.registrar import RegistrarConfig
+from roskva.core.shares import SHARE_BY_DEFAULT
 from roskva.model import Key, Update, shard_of
 
 APP = "app"
@@ -28,6 +30,10 @@ class Pair:
     def __init__(self, *, shards: int = 1, registrars: int = 1, **options: object) -> None:
         """`options` go to every registrar's configuration."""
         self.now = 1000.0
+        self.keep = Keep(None)
+        """For how long shards keep what nobody asks for."""
+        self.max_share = SHARE_BY_DEFAULT
+        """Of one principal, for shards that start after this was set."""
         self.dice = Dice(7)
         self.ids = 0
         self.loses: Callable[[], bool] = lambda: False

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from roskva.core.collector import CollectorConfig
 from roskva.core.effects import (
     Apply,
     ClientRow,
     DropClient,
     DropLink,
+    DropObject,
     DropRegistered,
     Event,
     Failed,
@@ -22,9 +24,12 @@ from roskva.core.effects import (
     LoadClient,
     Loaded,
     LoadObjects,
+    LoadPage,
     ObjectRow,
+    Page,
     Persist,
     Persisted,
+    PutAbsent,
     PutClient,
     PutObject,
     PutRegistered,
@@ -34,11 +39,12 @@ from roskva.core.effects import (
     Tick,
     Write,
 )
+from roskva.core.expiry import ScannedClient
 from roskva.core.matcher import Matcher, MatcherConfig
 from roskva.core.rows import Rows
 from roskva.host.effects import Appended, SetMarker
 from roskva.host.shard import HostEffect, HostEvent, ShardHost
-from roskva.model import Key, Update, shard_epoch
+from roskva.model import NO_EPOCH, Key, Update, shard_epoch
 from roskva.wire.links import Forget, Offer, Registered, Taken, ToShard
 
 if TYPE_CHECKING:
@@ -60,6 +66,9 @@ class ShardSide:
         self.stored: PutShard | None = None
         self.objects: dict[Key, ObjectRow] = {}
         self.heads: dict[bytes, tuple[int, str]] = {}
+        self.ends: dict[bytes, PutClient] = {}
+        """The head of each row as it was last written."""
+        self.absent = NO_EPOCH
         self.cells: dict[bytes, dict[Key, Registered]] = {}
         # The feed: an update's offset is its place in the list, from 1.
         self.feed: list[Update] = []
@@ -75,6 +84,7 @@ class ShardSide:
         self.answers: list[tuple[str, int]] = []
         """To offers, by their names: up to which offset everything is durable."""
         self.forgotten: list[object] = []
+        self.accounts: dict[bytes, bytes] = {}
         self.start()
 
     def start(self) -> None:
@@ -88,6 +98,10 @@ class ShardSide:
             assigned=0,
             wall_us=0,
             now=self.pair.now,
+            absent=self.absent,
+            keep_of=lambda app: self.pair.keep,
+            collecting=CollectorConfig(objects=True),
+            max_share=self.pair.max_share,
         )
         self.tell_feed_end()
 
@@ -114,6 +128,7 @@ class ShardSide:
 
     def lose_clients(self) -> None:
         self.heads.clear()
+        self.ends.clear()
         self.cells.clear()
 
     def forget(self, client: bytes, session: int | None = None) -> None:
@@ -211,6 +226,8 @@ class ShardSide:
                 return self._read_feed(lineage, after)
             case Persist(id=id) | LoadObjects(id=id) | LoadClient(id=id) if self.disk_fails:
                 return Failed(id)
+            case LoadPage(id=id):
+                return Failed(id) if self.disk_fails else Loaded(id, self._page(effect))
             case Persist(id=id, writes=writes):
                 for write in writes:
                     self._write(write)
@@ -233,25 +250,55 @@ class ShardSide:
     def _client_row(self, client: bytes) -> ClientRow | None:
         if client not in self.heads:
             return None
-        return ClientRow(*self.heads[client], list(self.cells.get(client, {}).values()))
+        cells = list(self.cells.get(client, {}).values())
+        return ClientRow(*self.heads[client], cells, self.accounts[client])
+
+    def _page(self, asked: LoadPage) -> Page:
+        found = sorted({*self.heads, *self.cells})
+        page = asked.clients or [client for client in found if client > asked.after][: asked.rows]
+        after = page[-1] if page and not asked.clients and page[-1] != found[-1] else None
+        clients = [self._scanned(client) for client in page if client in found]
+        objects = [] if after or asked.clients else list(self.objects.items())
+        return Page(clients, objects, after, 0.0, self.pair.bits())
+
+    def _scanned(self, client: bytes) -> ScannedClient:
+        cells = self.cells.get(client, {})
+        apps = tuple({key.partition("/")[0] for key in cells})
+        if client not in self.heads:
+            return ScannedClient(client, 0, False, registrations=len(cells), apps=apps)
+        head = self.ends[client]
+        return ScannedClient(
+            *(client, head.session, True, head.seen_at, head.open, head.expiry_s),
+            *(len(cells), apps, self.accounts[client]),
+        )
 
     def _write(self, write: Write) -> None:
         match write:
             case PutObject(key=key, row=row, replace=replace):
                 before = self.objects.get(key, ObjectRow())
-                if replace or row.version > before.version:
+                newer = (row.generation, row.version) > (before.generation, before.version)
+                if replace or newer:
                     mark = row.mark if replace else before.mark
                     self.objects[key] = msgspec.structs.replace(row, mark=mark)
             case PutShard():
-                self.stored = write
+                known = () if self.stored is None else self.stored.generations
+                generations = tuple({**dict(known), **dict(write.generations)}.items())
+                self.stored = msgspec.structs.replace(write, generations=generations)
+            case PutAbsent(epoch=epoch):
+                self.absent = epoch
+            case DropObject(key=key):
+                self.objects.pop(key, None)
             case PutClient(client=client, session=session, application=application):
-                if application is None:
+                if application is not None:
+                    self.accounts[client] = write.account
+                else:
                     application = self.heads.get(client, (0, ""))[1]
-                self.heads[client] = (session, application)
+                self.heads[client], self.ends[client] = (session, application), write
             case PutRegistered(client=client, registered=cell):
                 self.cells.setdefault(client, {})[cell.object] = cell
             case DropRegistered(client=client, key=key):
                 self.cells.get(client, {}).pop(key, None)
             case DropClient(client=client):
                 self.heads.pop(client, None)
+                self.ends.pop(client, None)
                 self.cells.pop(client, None)

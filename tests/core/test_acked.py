@@ -1,11 +1,15 @@
 """Acks of a channel that has no messages of ours: the event and the message do the same."""
 
+from collections.abc import Callable
+
 import pytest
+from tests.core.client_side import ClientSide
 from tests.core.pair import Pair
 from tests.core.test_attached import CLIENT, Device, X
 
-from roskva.core.effects import Acked
-from roskva.model import NO_VERSION
+from roskva.core.effects import Acked, KeptBack, Notify, Recheck, Watching
+from roskva.model import NO_EPOCH, NO_VERSION
+from roskva.wire.links import Registered
 from roskva.wire.messages import Ack, Operation
 
 
@@ -60,15 +64,78 @@ def test_an_ack_of_what_was_overtaken_leaves_the_latest_due(by_event: bool) -> N
     assert Device(pair).versions() == []
 
 
+def heard(client: ClientSide) -> list[int | None]:
+    return [told.version for message in client.heard for told in message.notifications]
+
+
 def test_what_is_not_acked_is_told_again_by_the_regular_check_and_counted() -> None:
+    pair = Pair()
+    pair.publish(X, 1)
+    client = pair.client()
+    client.auto_ack = False
+    client.register(X)
+    pair.run(150)
+    assert heard(client) == [1] * 4, "first after ten seconds, then once a minute"
+    assert pair.registrar.core.counters["notified_again"] == 3
+    client.ack(next(event for event in client.events if isinstance(event, Notify)))
+    pair.run(150)
+    assert heard(client) == [1] * 4
+    assert pair.registrar.core.counters["notified_again"] == 3
+
+
+def watching(pair: Pair) -> Device:
+    pair.publish(X, 1)
+    return Device(pair, Watching, registered=[Registered(X, NO_VERSION, NO_EPOCH)])
+
+
+@pytest.mark.parametrize("begun", [told, watching])
+def test_over_a_channel_that_repeats_nothing_the_regular_check_tells_nothing_again(
+    begun: Callable[[Pair], Device],
+) -> None:
+    device = begun(pair := Pair())
+    pair.run(150)
+    assert device.versions() == [1]
+    assert pair.registrar.core.counters["notified_again"] == 0
+
+
+@pytest.mark.parametrize("begun", [told, watching])
+def test_what_was_kept_back_is_told_by_the_regular_check(begun: Callable[[Pair], Device]) -> None:
+    device = begun(pair := Pair())
+    pair.registrar.step(KeptBack(device.id, X))
+    pair.registrar.step(KeptBack(device.id, "app/another"))
+    pair.run(150)
+    assert device.versions() == [1, 1]
+    assert pair.registrar.core.counters["notified_again"] == 0, "it had not been told"
+
+
+def test_what_is_not_acked_is_told_once_more_when_all_is_compared_anew() -> None:
     device = told(pair := Pair())
-    pair.run(150)
-    again = len(device.versions()) - 1
-    assert again >= 2
-    assert pair.registrar.core.counters["notified_again"] == again
-    ack(device, 1, device.notified[0].epoch, by_event=True)
-    pair.run(150)
-    assert pair.registrar.core.counters["notified_again"] == again
+    pair.registrar.step(Recheck())
+    pair.run(5)
+    assert device.versions() == [1, 1]
+    assert pair.registrar.core.counters["notified_again"] == 0, "these are the regular check's"
+
+
+@pytest.mark.parametrize("by_event", [True, False])
+def test_an_ack_that_was_not_written_before_a_crash_is_asked_for_once_more(by_event: bool) -> None:
+    device = told(pair := Pair())
+    epoch = device.notified[0].epoch
+    ack(device, 1, epoch, by_event)
+    crash(pair)
+    back = Device(pair)
+    assert back.versions() == [1]
+    ack(back, 1, epoch, by_event)
+    pair.run(5)
+    crash(pair)
+    assert Device(pair).versions() == []
+
+
+def crash(pair: Pair) -> None:
+    """Of the whole node; the devices hear nothing of it."""
+    pair.registrar.conns.clear()
+    pair.registrar.crash()
+    pair.shard.crash()
+    pair.run(5)
 
 
 def one_behind(pair: Pair, last: int, by_event: bool) -> Device:

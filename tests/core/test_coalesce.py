@@ -17,15 +17,19 @@ UPDATES = st.lists(
         st.sampled_from([None, "author"]),
         st.sampled_from([None, b"1", b"2"]),
         reset=st.sampled_from([False, False, False, True]),
-    ),
+    )
+    | st.builds(Update, st.just("app/"), st.integers(1, 3), reset=st.just(True)),
     min_size=1,
     max_size=12,
 )
-Rows = dict[str, tuple[int, int, bytes | None]]
+Rows = dict[str, tuple[int, int, int, bytes | None]]
 
 
 def rows(shard: ShardSide) -> Rows:
-    return {key: (row.version, row.mark, row.payload) for key, row in shard.objects.items()}
+    return {
+        key: (row.version, row.mark, row.generation, row.payload)
+        for key, row in shard.objects.items()
+    }
 
 
 def apply(pair: Pair, first: int, updates: list[tuple[int, Update]], last: int) -> None:
@@ -56,6 +60,7 @@ def test_a_coalesced_range_leads_where_its_updates_lead_one_by_one(
 
 @given(UPDATES)
 def test_at_most_a_reset_and_a_version_are_left_of_an_object(updates: list[Update]) -> None:
+    updates = [update for update in updates if update.object != "app/"]
     left = coalesce(enumerate(updates, 1))
     assert [offset for offset, _ in left] == sorted({offset for offset, _ in left})
     for key in {update.object for update in updates}:
@@ -67,9 +72,11 @@ def test_at_most_a_reset_and_a_version_are_left_of_an_object(updates: list[Updat
 def test_an_author_is_named_only_if_nothing_was_left_out(updates: list[Update]) -> None:
     for offset, update in coalesce(enumerate(updates, 1)):
         if update.source is not None and not update.reset:
-            key, since = update.object, 0
-            for before, other in enumerate(updates, 1):
-                if other.object == key and other.reset:
-                    since = before
-            same = [u for o, u in enumerate(updates, 1) if u.object == key and o > since]
+            key, since, until = update.object, 0, len(updates) + 1
+            for place, other in enumerate(updates, 1):
+                if other.reset and other.object in (key, "app/"):
+                    since = place if place < offset else since
+                    until = min(until, place) if place > offset else until
+            numbered = enumerate(updates, 1)
+            same = [u for o, u in numbered if u.object == key and since < o < until]
             assert same == [update], offset

@@ -4,21 +4,25 @@ from itertools import pairwise
 
 from tests.core.lone import SESSION, LoneClient
 from tests.core.pair import Pair
+from tests.digests import sum_of
 
 from roskva.core.client import ClientConfig
-from roskva.core.digest import sum_of
 from roskva.core.effects import (
+    Acknowledge,
     Notify,
     NotifyUnknown,
     RegistrationFailure,
     RegistrationStatus,
     ReissueRegistrations,
     Trouble,
+    Unregister,
 )
+from roskva.model import NO_EPOCH
 from roskva.wire import codec
 from roskva.wire.messages import (
     Ack,
     Grant,
+    Notification,
     Operation,
     OperationStatus,
     ServerDigest,
@@ -149,6 +153,25 @@ def test_c20_an_authorisation_failure_fails_every_registration_for_good() -> Non
     assert not client.operations()
 
 
+def test_a_version_from_before_a_reset_that_comes_late_is_a_reason_to_look() -> None:
+    """What was published by mistake, and overtaken by the reset on a channel that reorders."""
+    before, after = (5 << 20) | 1, (5 << 20) | 2
+    client = LoneClient()
+    client.register("app/a")
+    client.settle()
+    client.hear(notifications=[Notification("app/a", 1, before)])
+    client.step(Acknowledge("app/a", 1, before))
+    client.hear(notifications=[Notification("app/a", None, after)])
+    client.step(Acknowledge("app/a", None, after))
+    client.hear(notifications=[Notification("app/a", 2, after)])
+    client.step(Acknowledge("app/a", 2, after))
+    client.clear()
+    client.hear(notifications=[Notification("app/a", 10**15, before)])
+    assert client.events == [NotifyUnknown("app/a", before)]
+    client.hear(notifications=[Notification("app/a", 3, after)])
+    assert client.events[1:] == [Notify("app/a", 3, after)]
+
+
 def keep_alive(client: LoneClient, seconds: float) -> None:
     """The server answers, but never about the registration."""
     for _ in range(int(seconds)):
@@ -245,6 +268,16 @@ def test_c26_after_unregistering_nothing_more_is_told() -> None:
     assert client.told("app/x") == []
     assert client.told("app/y") == [1]
     assert not client.operations()
+
+
+def test_who_leaves_and_is_back_before_that_is_confirmed_looks_for_itself() -> None:
+    """Somebody else with its identity may have been told and acked, and the leave may be lost."""
+    client = LoneClient()
+    client.register("app/a")
+    client.settle()
+    client.step(Unregister("app/a"))
+    client.register("app/a")
+    assert client.events == [NotifyUnknown("app/a", NO_EPOCH)]
 
 
 def test_c27_a_refused_registration_is_one_event_and_no_resend() -> None:

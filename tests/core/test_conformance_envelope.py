@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.lone import CLIENT_ID, IDENTITY, SESSION, LoneClient
 from tests.core.pair import Pair
+from tests.digests import sum_of
 
 from roskva.core.backoff import Rate
-from roskva.core.digest import DigestSum, hash_of, sum_of
+from roskva.core.client import ClientConfig
+from roskva.core.digest import DigestSum, hash_of
 from roskva.core.effects import (
     Acknowledge,
     Deliver,
@@ -364,7 +366,7 @@ def test_c59_names_are_1_to_255_bytes_of_plain_text(name: str) -> None:
 
 
 def test_c59_a_rate_has_a_window_of_at_least_its_count() -> None:
-    assert Rate(1, 1).count == 1
-    for count, window_ms in ((2, 1), (0, 1), (-1, 10)):
+    assert ClientConfig("app", rate=Rate(1, 1)).rate.count == 1
+    for count, window_ms in ((2, 1), (0, 1), (-1, 10), (1, 0)):
         with pytest.raises(BadConfig):
-            Rate(count, window_ms)
+            ClientConfig("app", rate=Rate(count, window_ms))

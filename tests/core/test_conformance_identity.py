@@ -2,9 +2,9 @@
 
 from tests.core.lone import CLIENT_ID, IDENTITY, SESSION, LoneClient
 from tests.core.pair import Pair, registered
+from tests.digests import sum_of
 
 from roskva.core.client import ClientConfig
-from roskva.core.digest import sum_of
 from roskva.core.effects import (
     Disconnected,
     Notify,

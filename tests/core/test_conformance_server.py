@@ -3,8 +3,8 @@
 from tests.core.client_side import ClientSide
 from tests.core.lone import SESSION, LoneClient
 from tests.core.pair import Pair, registered
+from tests.digests import sum_of
 
-from roskva.core.digest import sum_of
 from roskva.core.effects import (
     Notify,
     RegistrationFailure,

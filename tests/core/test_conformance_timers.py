@@ -191,6 +191,13 @@ def test_c44_a_rate_limit_is_never_exceeded(
         assert sum(start <= at < start + window for at in taken[i:]) <= count
 
 
+def test_a_rate_may_be_more_than_one_in_a_millisecond() -> None:
+    limit = RateLimit(Rate(5000, 1000))
+    assert all(limit.take(50.0) for _ in range(5000))
+    assert not limit.take(50.9)
+    assert limit.take(51.0)
+
+
 STORM = st.lists(
     st.sampled_from(
         [

@@ -6,8 +6,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.lone import SESSION, LoneClient
+from tests.digests import sum_of
 
-from roskva.core.digest import BUCKETS, DigestSum, bucket_sums, hash_of, sum_of
+from roskva.core.digest import BUCKETS, DigestSum, bucket_sums, hash_of
 from roskva.wire.messages import Sync, SyncRequest
 
 KEYS = st.sets(st.text("abcdef/", min_size=1, max_size=6).map(lambda name: f"app/{name}"))

@@ -7,8 +7,8 @@ from types import FrameType
 from tests.core.client_side import ClientSide
 from tests.core.lone import IDENTITY, LoneClient
 from tests.core.pair import Pair
+from tests.digests import sum_of
 
-from roskva.core.digest import sum_of
 from roskva.core.effects import Recheck, Send, SendLink
 from roskva.core.session import KEPT_AUDIENCE
 from roskva.host.delivery import Write

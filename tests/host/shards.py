@@ -1,10 +1,12 @@
 """A shard's host, asked by hand."""
 
+from collections import Counter
 from typing import TypeVar
 
 from roskva.core.effects import FeedEnd, FromLink, PutShard, SendLink
 from roskva.core.matcher import MatcherConfig
 from roskva.host.effects import Append, Appended
+from roskva.host.observer import Observer, Way
 from roskva.host.shard import HostEffect, ShardHost
 from roskva.model import NO_VERSION, Update, shard_epoch
 from roskva.wire.links import (
@@ -21,10 +23,30 @@ AN_HOUR_US = 3600 * 10**6
 WALL_US = 10**15
 
 
+class Ways(Observer):
+    """By which way news came, and whether a bridge was missed."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Way] = Counter()
+        self.alone: list[bool] = []
+        self.gaps = 0
+
+    def applied(self, shard: int, way: Way, updates: int) -> None:
+        self.counts[way] += updates
+
+    def missed(self, shard: int) -> None:
+        self.gaps += 1
+
+    def reads_alone(self, shard: int, alone: bool) -> None:
+        self.alone.append(alone)
+
+
 class Asked:
     """What it asked for stays in `effects` until a test takes it."""
 
-    def __init__(self, assigned: int = 0, slow: frozenset[str] = frozenset()) -> None:
+    def __init__(self, assigned: int = 0, slow: frozenset[str] = frozenset(), end: int = 0) -> None:
+        """`end`: of the feed that it finds."""
+        self.ways = Ways()
         self.host = ShardHost(
             MatcherConfig(0, 1),
             PutShard(shard_epoch(1), LINEAGE, 0),
@@ -33,11 +55,12 @@ class Asked:
             wall_us=WALL_US,
             now=NOW,
             fast_path=lambda app: app not in slow,
+            observer=self.ways,
         )
         self.now = NOW
-        self.end = 0
+        self.end = end
         self.effects: list[HostEffect] = []
-        self.step(FeedEnd(LINEAGE, 0, 1))
+        self.step(FeedEnd(LINEAGE, end, 1))
         self.say(LinkHello(LINK_PROTOCOL, "registrar", 0, 1))
 
     def step(self, event: object) -> list[HostEffect]:

@@ -1,9 +1,11 @@
 """Large fan-outs, overtaken while they are under way."""
 
 import pickle
+from collections.abc import Sequence
 
 from roskva.core.effects import Broadcast, Lagging
 from roskva.host.delivery import Announcement, Delivery, MessageDelivery, Write
+from roskva.host.observer import Observer
 from roskva.host.registrar import MOST_TOGETHER, SLICE, Fanout
 from roskva.wire import codec
 from roskva.wire.messages import PROTOCOL, Notification, ServerMessage
@@ -119,6 +121,26 @@ def test_who_lags_is_left_out_and_says_since_when() -> None:
     (write,) = Fanout().broadcast(Broadcast(update(2, []).message, some, 8))
     assert isinstance(write, Write)
     assert write.addresses == [0, 1]
+
+
+class Counting(Observer):
+    def __init__(self) -> None:
+        self.connections = 0
+
+    def handed(self, notifications: Sequence[Notification], connections: int) -> None:
+        self.connections += connections
+
+
+def test_who_is_overtaken_or_left_out_was_not_told() -> None:
+    all, counting = messages(SLICE + 10), Counting()
+    fanout = Fanout(observer=counting)
+    all[1].pause()
+    fanout.broadcast(Broadcast(update(1, []).message, all, 1))
+    fanout.work()
+    assert counting.connections == SLICE - 1
+    fanout.broadcast(Broadcast(update(2, []).message, all, 2))
+    finish(fanout)
+    assert counting.connections == SLICE - 1 + len(all) - 1, "ten were never told the first"
 
 
 def test_a_fan_out_under_way_can_be_put_away_and_taken_up_again() -> None:

@@ -19,13 +19,15 @@ from roskva.core.identity import TokenKeys
 from roskva.core.registrar import RegistrarConfig
 from roskva.errors import BadInput, Overloaded, Unavailable
 from roskva.host.delivery import MessageDelivery, Write
-from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Submitted
+from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Stopping, Submitted
 from roskva.host.observer import Observer
-from roskva.host.registrar import PUBLISH_TIMEOUT_S, HostEffect, RegistrarHost
+from roskva.host.registrar import HostEffect, RegistrarHost
+from roskva.host.submissions import PUBLISH_TIMEOUT_S, Holding
 from roskva.model import NO_EPOCH, NO_VERSION, Update, shard_of
 from roskva.wire import codec
 from roskva.wire.links import (
     CurrentVersion,
+    LinkHello,
     NotPublished,
     PublishUpdates,
     Push,
@@ -45,9 +47,11 @@ CONFIG = RegistrarConfig("registrar", SHARDS, linger=3600, link_timeout=3600)
 
 
 class Asked:
-    def __init__(self, *, slice: int = 1000, links: int = SHARDS) -> None:
+    def __init__(
+        self, *, slice: int = 1000, links: int = SHARDS, holding: Holding | None = None
+    ) -> None:
         keys = TokenKeys({1: bytes(32)}, 1)
-        self.host = RegistrarHost(CONFIG, keys, 0, NOW, slice=slice)
+        self.host = RegistrarHost(CONFIG, keys, 0, NOW, slice=slice, holding=holding)
         self.now = NOW
         for shard in range(links):
             self.step(LinkUp(shard))
@@ -119,21 +123,104 @@ def test_a_shard_that_refuses_says_why() -> None:
     assert isinstance(outcome, Overloaded)
 
 
-def test_a_link_that_breaks_refuses_what_is_on_it_and_nothing_else() -> None:
+def published(effects: list[HostEffect]) -> list[PublishUpdates]:
+    sent = of_kind(effects, SendLink)
+    return [one.message for one in sent if isinstance(one.message, PublishUpdates)]
+
+
+def test_what_was_on_a_link_that_broke_is_sent_again_on_the_next() -> None:
     registrar = Asked()
     to_here, to_there = registrar.submit(Update(HERE, 1), Update(THERE, 1))
     assert of_kind(registrar.step(LinkDown(0)), Settled) == []
-    first, second = outcomes(registrar.hear(1, UpdatesPublished(to_there.request, [7])))
-    assert isinstance(first, Unavailable)
-    assert second == 7
-    assert registrar.hear(0, UpdatesPublished(to_here.request, [5])) == []  # too late
+    assert registrar.hear(1, UpdatesPublished(to_there.request, [7])) == []
+    assert registrar.host.submissions.sent_again == 0, "not yet"
+    (again,) = published(registrar.step(LinkUp(0)))
+    assert again == to_here
+    assert registrar.host.submissions.sent_again == 1
+    assert outcomes(registrar.hear(0, UpdatesPublished(again.request, [5]))) == [5, 7]
+    assert published(registrar.step(LinkUp(0))) == [], "it is answered"
 
 
-def test_a_shard_that_is_not_there_refuses_at_once() -> None:
-    registrar = Asked(links=1)
-    assert registrar.submit(Update(THERE, 1)) == []
-    (outcome,) = outcomes(registrar.first)
+def test_what_waits_for_a_shard_leaves_after_the_hello_and_in_its_order() -> None:
+    registrar = Asked()
+    (first,) = registrar.submit(Update(HERE, 1), request="first")
+    registrar.step(LinkDown(0))
+    for version in (2, 3):
+        assert registrar.submit(Update(HERE, version), request=str(version)) == []
+        assert registrar.first == []
+    effects = registrar.step(LinkUp(0))
+    assert isinstance(of_kind(effects, SendLink)[0].message, LinkHello)
+    sent = published(effects)
+    assert registrar.host.submissions.sent_again == 1, "the others had not been sent"
+    assert [update.version for message in sent for update in message.updates] == [1, 2, 3]
+    assert sent[0] == first
+    (last,) = registrar.submit(Update(HERE, 4))
+    assert last.request > sent[-1].request
+
+
+def test_a_publish_waits_as_long_as_patience_and_is_then_told_to_try_later() -> None:
+    registrar = Asked()
+    registrar.submit(Update(HERE, 1))
+    registrar.now += 1.0
+    registrar.step(LinkDown(0))
+    registrar.now += 4.9
+    assert of_kind(registrar.step(Tick()), Settled) == []
+    registrar.now += 0.2
+    assert registrar.host.next_deadline() <= registrar.now
+    (outcome,) = outcomes(registrar.step(Tick()))
     assert isinstance(outcome, Unavailable)
+    assert outcome.retriable
+    assert published(registrar.step(LinkUp(0))) == []
+    assert registrar.host.submissions.held_bytes == 0
+
+
+def test_a_node_that_stops_answers_what_waits_for_a_shard_that_is_away() -> None:
+    registrar = Asked()
+    registrar.submit(Update(HERE, 1), Update(THERE, 1))
+    registrar.step(LinkDown(0))
+    assert not of_kind(registrar.step(Stopping()), Settled), "the other shard will answer"
+    here, there = outcomes(registrar.hear(1, UpdatesPublished(2, [7])))
+    assert isinstance(here, Unavailable)
+    assert there == 7
+
+
+def test_a_link_that_breaks_again_and_again_holds_nobody_for_ever() -> None:
+    registrar = Asked()
+    registrar.submit(Update(HERE, 1))
+    began, effects = registrar.now, list[HostEffect]()
+    while not of_kind(effects, Settled):
+        registrar.step(LinkDown(0))
+        registrar.now += 1.0
+        registrar.step(LinkUp(0))
+        effects = registrar.step(Tick())
+        assert registrar.now <= began + PUBLISH_TIMEOUT_S
+    (outcome,) = outcomes(effects)
+    assert isinstance(outcome, Unavailable)
+
+
+def test_more_than_may_wait_is_refused_at_once() -> None:
+    for holding in (Holding(max_updates=2), Holding(max_bytes=500), Holding(patience_s=0.0)):
+        registrar = Asked(links=0, holding=holding)
+        waiting = 0
+        for version in range(5):
+            registrar.submit(Update(HERE, version))
+            waiting += registrar.first == []
+        assert waiting == (2 if holding.patience_s else 0)
+        assert isinstance(outcomes(registrar.first)[0], Unavailable)
+        sent = published(registrar.step(LinkUp(0)))
+        assert [message.updates[0].version for message in sent] == list(range(waiting))
+        assert registrar.host.submissions.held_updates == 0
+        assert registrar.host.submissions.held_bytes == 0
+
+
+def test_a_reset_that_may_be_in_the_feed_is_not_sent_again() -> None:
+    """What was published in between would be forgotten."""
+    registrar = Asked()
+    registrar.submit(Update(HERE, 77, reset=True))
+    (outcome,) = outcomes(registrar.step(LinkDown(0)))
+    assert isinstance(outcome, Unavailable)
+    assert registrar.submit(Update(HERE, 78, reset=True)) == []
+    assert len(published(registrar.step(LinkUp(0)))) == 1, "that one was never sent"
 
 
 def test_a_shard_that_says_nothing_is_given_up_in_the_end() -> None:

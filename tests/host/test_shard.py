@@ -10,6 +10,7 @@ from roskva.core.effects import (
     Apply,
     Failed,
     FeedEnd,
+    LinkDown,
     Loaded,
     LoadObjects,
     ObjectRow,
@@ -24,13 +25,16 @@ from roskva.core.effects import (
 from roskva.core.objects import coalesce
 from roskva.errors import StorageUnavailable
 from roskva.host.effects import Append, NotAppended, SetMarker
-from roskva.host.shard import SLICE, every_app
+from roskva.host.shard import GAP_CLOSED_S, SLICE, every_app
 from roskva.model import Update
 from roskva.wire.links import (
+    AwaitGap,
     CurrentVersion,
+    Gap,
     NotPublished,
     Offer,
     OpenSession,
+    Ping,
     Pushes,
     Taken,
     UpdatesPublished,
@@ -158,8 +162,15 @@ def test_an_app_off_the_fast_path_is_read_from_the_feed_if_there_is_no_bridge() 
     shard.publish(1, Update("slow/x", 1))
     assert kinds(shard.commit()) == ["UpdatesPublished"]
     shard.step(FeedEnd(LINEAGE, 1, 1))
+    assert shard.take(ReadFeed) == [], "it has just started, and a bridge may be about to come"
+    while shard.now < NOW + 10.0:
+        shard.now += 1.0
+        shard.say(Ping(0, 0))
+        shard.step(Tick())
     assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
     assert kinds(shard.step(Apply(LINEAGE, 1, 1, [(1, Update("slow/x", 1))]))) == ["Pushes"]
+    assert shard.ways.counts == {"own": 1}
+    assert shard.ways.alone == [True]
 
 
 def test_neighbours_of_a_slow_app_are_told_at_once_and_the_marker_waits() -> None:
@@ -176,15 +187,175 @@ def with_a_bridge(**options: frozenset[str]) -> Asked:
     return shard
 
 
+def ask_where_it_stands(shard: Asked, seconds: float) -> None:
+    """As the bridge does all the time, and the clock that says where the feed ends."""
+    until = shard.now + seconds
+    while shard.now < until and not any(isinstance(e, ReadFeed) for e in shard.effects):
+        shard.now += 1.0
+        shard.say(Offer(1, 0), link=9)
+        shard.step(FeedEnd(LINEAGE, shard.end, 1))
+        shard.step(Tick())
+
+
+def brought(shard: Asked, first: int, *updates: Update) -> None:
+    last = first + len(updates) - 1
+    shard.say(Offer(2, 0, LINEAGE, first, last, list(enumerate(updates, first))), link=9)
+
+
+def test_what_is_off_the_fast_path_is_left_to_a_bridge_that_is_alive() -> None:
+    shard = with_a_bridge(slow=frozenset(("slow",)))
+    for version in range(1, 6):
+        shard.publish(version, Update("slow/x", version))
+        shard.commit()
+        ask_where_it_stands(shard, 8.0)
+        brought(shard, version, Update("slow/x", version))
+    assert shard.take(ReadFeed) == []
+    assert shard.ways.counts == {"bridge": 5}
+    assert shard.ways.alone == []
+
+
+def test_what_a_bridge_asks_about_and_does_not_bring_is_read_after_ten_seconds() -> None:
+    shard = with_a_bridge(slow=frozenset(("slow",)))
+    shard.publish(1, Update("slow/x", 1))
+    shard.commit()
+    left_at = shard.now
+    ask_where_it_stands(shard, 60.0)
+    assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
+    assert shard.now - left_at <= 11.0
+    shard.step(Apply(LINEAGE, 1, 1, [(1, Update("slow/x", 1))]))
+    assert shard.ways.counts == {"own": 1}
+    assert shard.ways.alone == [True]
+
+    shard.publish(2, Update("slow/x", 2))
+    shard.commit()
+    ask_where_it_stands(shard, 60.0)
+    assert shard.now - left_at <= 13.0, "it has failed before, and is not waited for again"
+
+    brought(shard, 2, Update("slow/x", 2))
+    shard.effects.clear()
+    shard.publish(3, Update("slow/x", 3))
+    shard.commit()
+    ask_where_it_stands(shard, 8.0)
+    assert shard.take(ReadFeed) == [], "it has brought something, and is trusted again"
+    assert shard.ways.alone == [True, False]
+
+
+def test_a_bridge_that_is_always_a_little_behind_makes_nobody_wait_for_long() -> None:
+    """It brings an update every nine seconds, and every second there is another one."""
+    shard = with_a_bridge(slow=frozenset(("slow",)))
+    seen_at = [shard.now]
+    for version in range(1, 60):
+        shard.publish(version, Update("slow/x", version))
+        shard.commit()
+        seen_at.append(shard.now)
+        ask_where_it_stands(shard, 1.0)
+        if version % 9 == 0:
+            place = shard.host.matcher.applied + 1
+            brought(shard, place, Update("slow/x", place))
+        for asked in shard.take(ReadFeed):
+            entries = [(at, Update("slow/x", at)) for at in range(asked.after + 1, shard.end + 1)]
+            shard.step(Apply(LINEAGE, asked.after + 1, shard.end, entries))
+        oldest = shard.host.matcher.applied + 1
+        assert oldest > shard.end or shard.now - seen_at[oldest] <= GAP_CLOSED_S + 1.0
+    assert shard.ways.counts["own"] > 0 < shard.ways.counts["bridge"]
+
+
+def test_a_bridge_that_is_gone_is_waited_for_no_longer() -> None:
+    shard = with_a_bridge(slow=frozenset(("slow",)))
+    shard.now += 10.0
+    shard.publish(1, Update("slow/x", 1))
+    shard.commit()
+    shard.step(FeedEnd(LINEAGE, 1, 1))
+    assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
+    shard.say(Offer(1, 0), link=9)
+    assert shard.ways.alone == [True, False]
+
+
+def gaps_told(shard: Asked) -> list[Gap]:
+    return [e.message for e in shard.take(SendLink) if isinstance(e.message, Gap)]
+
+
+def test_a_bridge_that_waits_is_told_when_something_is_left_to_it() -> None:
+    shard = with_a_bridge(slow=frozenset(("slow",)))
+    shard.say(AwaitGap(7, 0, LINEAGE, 0), link=9)
+    shard.publish(1, Update(X, 1))
+    shard.commit()
+    shard.step(FeedEnd(LINEAGE, shard.end, 1))
+    assert gaps_told(shard) == [], "it came by the fast path"
+    shard.publish(2, Update("slow/x", 1))
+    shard.commit()
+    assert gaps_told(shard) == [Gap(7, 0, 1, 2)]
+    shard.publish(3, Update("slow/x", 2))
+    shard.commit()
+    assert gaps_told(shard) == [], "it has to ask again"
+    shard.say(AwaitGap(8, 0, LINEAGE, 2), link=9)
+    assert gaps_told(shard) == [Gap(8, 0, 1, 3)]
+    shard.say(AwaitGap(9, 0, LINEAGE, 3), link=9)
+    assert gaps_told(shard) == [], "it has been up to there"
+    shard.say(AwaitGap(10, 0, LINEAGE + 1, 3), link=9)
+    assert gaps_told(shard) == [Gap(10, 0, 1, 3)], "but of another feed"
+
+
+def test_a_gap_that_the_fast_path_has_left_is_told_of_too() -> None:
+    shard = with_a_bridge()
+    shard.say(AwaitGap(7, 0, LINEAGE, 0), link=9)
+    shard.end = 1
+    shard.publish(1, Update(X, 2))
+    shard.commit()
+    assert gaps_told(shard) == [Gap(7, 0, 0, 2)]
+
+
+def test_whoever_is_gone_is_not_told() -> None:
+    shard = with_a_bridge(slow=frozenset(("slow",)))
+    shard.say(AwaitGap(7, 0, LINEAGE, 0), link=9)
+    shard.step(LinkDown(9))
+    shard.publish(1, Update("slow/x", 1))
+    shard.commit()
+    assert gaps_told(shard) == []
+
+
+def test_what_is_left_to_the_bridge_is_no_gap_and_what_is_lost_is_one() -> None:
+    shard = with_a_bridge(slow=frozenset(("slow",)))
+    shard.publish(1, Update("slow/x", 1), Update(X, 1))
+    shard.commit()
+    for version in range(2, 5):
+        shard.publish(version, Update(X, version))
+        shard.commit()
+    assert shard.ways.gaps == 0
+    shard.end += 1  # never handed over
+    for version in range(5, 8):
+        shard.publish(version, Update(X, version))
+        shard.commit()
+    assert shard.ways.gaps == 1, "one, however much comes until it is closed"
+    shard.step(FeedEnd(LINEAGE, shard.end, 1))
+    assert shard.ways.gaps == 1
+    shard.step(FeedEnd(LINEAGE, shard.end + 1, 1))
+    assert shard.ways.gaps == 2
+
+
+def test_what_is_read_at_the_start_counts_apart() -> None:
+    shard = Asked(end=2)
+    entries = [(1, Update(X, 1)), (2, Update(Y, 1))]
+    shard.step(Apply(LINEAGE, 1, 2, entries))
+    shard.publish(1, Update(X, 2))
+    shard.commit()
+    assert shard.ways.counts == {"start": 2, "fast": 1}
+    assert shard.ways.alone == []
+
+
 def test_a_bridge_that_is_at_work_is_given_time_to_close_a_gap() -> None:
     shard = with_a_bridge()
     shard.end = 1  # something before was never handed over
     shard.publish(1, Update(X, 2))
     shard.commit()
     assert shard.take(ReadFeed) == []
-    deadline = shard.host.next_deadline()
-    assert deadline is not None
-    shard.now = deadline
+    left_at = shard.now
+    while shard.now < left_at + 10.0:
+        deadline = shard.host.next_deadline()
+        assert deadline is not None
+        shard.step(Tick())
+        assert shard.take(ReadFeed) == []
+        shard.now = deadline
     shard.step(Tick())
     assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
 
@@ -195,7 +366,7 @@ def test_a_gap_that_the_bridge_has_closed_is_not_read_again() -> None:
     shard.publish(1, Update(X, 2))
     shard.commit()
     shard.say(Offer(2, 0, LINEAGE, 1, 2, [(1, Update(X, 1)), (2, Update(X, 2))]), link=9)
-    shard.now += 5.0
+    shard.now += 15.0
     shard.step(Tick())
     assert shard.take(ReadFeed) == []
 
@@ -205,7 +376,7 @@ def test_a_gap_is_read_to_its_end_once_patience_with_the_bridge_is_over() -> Non
     shard.end = 5
     shard.publish(1, Update(X, 9))
     shard.commit()
-    shard.now += 2.0
+    shard.now += 10.0
     shard.step(Tick())
     assert shard.take(ReadFeed) == [ReadFeed(LINEAGE, 0)]
     shard.step(Apply(LINEAGE, 1, 2, [(1, Update(X, 1)), (2, Update(X, 2))]))
@@ -221,7 +392,7 @@ def test_patience_with_the_bridge_ends_though_the_matcher_asks_again() -> None:
     while not shard.take(ReadFeed):
         shard.now = min(shard.now + config.read_timeout / 3, shard.host.next_deadline() or 0)
         shard.step(Tick())
-        assert shard.now < asked_at + 4.0
+        assert shard.now < asked_at + 12.0
 
 
 def test_an_offer_is_answered_when_it_is_on_disk() -> None:

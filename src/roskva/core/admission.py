@@ -17,7 +17,7 @@ from roskva.core.backoff import RateLimit
 from roskva.core.effects import Attached, Handle, Reloaded, SendLink, Watching
 from roskva.core.identity import NONCE_BYTES, Claims, Standing, TokenKeys
 from roskva.core.interest import LinkToShard
-from roskva.core.session import TURN, Session, SessionPhase
+from roskva.core.session import ONLY_SKIPPED, TURN, Session, SessionPhase
 from roskva.errors import Fenced, LimitExceeded, Overloaded, TokenRejected, Unavailable
 from roskva.model import Principal, shard_of
 from roskva.wire.links import CloseSession, Registered, SessionOpened
@@ -68,28 +68,29 @@ class SessionAdmission:
         if hello.token is not None:
             claims = self.keys.open(hello.token, int(self.wall_s + self.interests.now))
             if claims is None or claims.cell != self.config.cell:
-                self._reject(session)
+                self._refuse_token(session)
                 return
             app, client = claims.app, claims.client
-            principal = Principal(claims.principal, claims.app or None, claims.issued_at)
+            named = Principal(claims.principal, claims.app or None, claims.issued_at)
+            principal = named.at(principal.address)
         if not self.standing.holds(principal):
-            self._reject(session)
+            self._refuse_token(session)
             return
         session.app, session.principal = app or "", principal
         session.nonce = hello.nonce
         self._open(session, client, hello.application)
 
     def attach(self, session: Session, event: Attached) -> None:
-        session.paced = True
+        session.paced = session.once = True
         session.resume, session.keep = event.resume, event.keep
-        session.principal = event.principal
+        session.principal, session.expiry_s = event.principal, event.expiry_s
         if self._has_room():
             self._open(session, event.client, event.application)
         else:
             self._turn_away(session)
 
     def watch(self, session: Session, event: Watching) -> None:
-        session.client, session.keep = event.client, False
+        session.client, session.keep, session.once = event.client, False, True
         session.principal = event.principal
         if not self._join(session):
             return
@@ -111,8 +112,11 @@ class SessionAdmission:
         out = self.outbox.dismiss(session, Overloaded.code, "too many at once")
         out.not_before_ms = min(int((self.next_slot - now) * 1000) + 1, 600_000)
 
-    def _reject(self, session: Session) -> None:
+    def _refuse_token(self, session: Session) -> None:
         self.counters["rejected_tokens"] += 1
+        self._reject(session)
+
+    def _reject(self, session: Session) -> None:
         self.outbox.to(session).error = ServerError(TokenRejected.code, "shake hands again")
 
     def _join(self, session: Session) -> bool:
@@ -132,11 +136,9 @@ class SessionAdmission:
 
     def _part(self, principal: Principal) -> None:
         named = principal.app, principal.name
-        count = self.joined.get(named, 0)
+        count = self.joined.pop(named, 0)
         if count > 1:
             self.joined[named] = count - 1
-        else:
-            self.joined.pop(named, None)
 
     # Their rows are opened.
 
@@ -165,11 +167,12 @@ class SessionAdmission:
         if not message.more:
             del link.requests[message.request]
         if self.conns.get(session.conn) is not session:
-            closed = CloseSession(session.client, message.session)
+            closed = CloseSession(session.client, message.session, session.expiry_s)
             self.outbox.emit(SendLink(link.shard, closed))
             return
         session.number = message.session
         session.created = message.created
+        session.held_in = link.incarnation
         self._add(session, message.registered)
         if not message.more:
             link.waiting.pop(session, None)
@@ -231,19 +234,28 @@ class SessionAdmission:
         else:
             patience = self.config.handshake_timeout / 2
         if self.interests.now - session.heard_at > patience:
-            self.counters["expired"] += 1
-            self.outbox.to(session).close = True
             if session.phase is SessionPhase.OPENING:
                 text = "this client's shard does not answer"
                 self.outbox.dismiss(session, Unavailable.code, text)
+            else:
+                self.counters["expired"] += 1
+                self.outbox.to(session).close = True
             return
         if session.phase is SessionPhase.OPEN:
             if session.unsaved:
                 self.row_writes.repeat_writes(session)
+            self.row_writes.tell_owner(session)
             self._refresh(session)
             if not session.lagging:  # else it is scanned when it has drained
-                self.registrar.start_walk(session, repeats=True)
+                self._tell_again(session)
         self._check_later(session, self.config.scan_interval)
+
+    def _tell_again(self, session: Session) -> None:
+        """What it has not acked; over a channel that repeats nothing, what was kept back."""
+        if not session.once:
+            self.registrar.start_walk(session, repeats=True)
+        elif session.skipped:
+            self.registrar.start_walk(session, since=ONLY_SKIPPED)
 
     def _refresh(self, session: Session) -> None:
         """A client that stays longer than its token lasts has another by then. The bits are used
@@ -267,7 +279,7 @@ class SessionAdmission:
     def fence(self, client: bytes, number: int, code: str) -> None:
         session = self.sessions.get((client, number))
         if session is not None:
-            self.counters["fenced"] += 1
+            self.counters["fenced"] += code == Fenced.code
             self.outbox.dismiss(session, code)
 
     def dismiss(self, session: Session, not_before_ms: int) -> None:
@@ -282,11 +294,11 @@ class SessionAdmission:
         self.registrar.slow.discard(session)
         named = session.client, session.number
         if self.sessions.get(named) is not session:
-            self.row_writes.drop_acks(session)  # another one has its number, or it has none
+            link.dirty.pop(session, None)  # another one has its number, or it has none
         else:
             del self.sessions[named]
             self.row_writes.flush_session(session)
-            closed = CloseSession(session.client, session.number)
+            closed = CloseSession(session.client, session.number, session.expiry_s)
             self.outbox.emit(SendLink(link.shard, closed))
         if session.phase is not SessionPhase.GREETING:
             self._part(session.principal)

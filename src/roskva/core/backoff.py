@@ -66,11 +66,8 @@ class Rate(msgspec.Struct, frozen=True):
     window_ms: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= self.window_ms:
-            raise BadConfig(
-                f"a rate of {self.count} in {self.window_ms} ms: "
-                "the count must be at least 1 and the window at least as many milliseconds"
-            )
+        if self.count < 1 or self.window_ms < 1:
+            raise BadConfig(f"a rate of {self.count} in {self.window_ms} ms: both are 1 or more")
 
 
 class RateLimit:

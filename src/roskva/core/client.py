@@ -50,8 +50,8 @@ from roskva.core.effects import (
 )
 from roskva.core.freshness import NEVER, Acked, Due, Known, due
 from roskva.core.identity import Identity, pack_identity, unpack_identity
-from roskva.errors import BadInput, Fenced, TokenRejected, Unauthorised, UnknownClient
-from roskva.model import MAX_VERSION, NO_EPOCH, NO_VERSION, Key, is_key
+from roskva.errors import BadConfig, BadInput, Fenced, TokenRejected, Unauthorised, UnknownClient
+from roskva.model import MAX_VERSION, NO_EPOCH, NO_MARK, NO_VERSION, Key, is_key, mark_of
 from roskva.wire.messages import (
     PROTOCOL,
     Ack,
@@ -95,6 +95,13 @@ class ClientConfig(msgspec.Struct, frozen=True):
     """After a restart the application has this long to restate its registrations."""
     fenced_wait: float = 30.0
     """Another instance took over our identity: two of them should not fight over it fast."""
+
+    def __post_init__(self) -> None:
+        if self.rate.count > self.rate.window_ms:
+            raise BadConfig(
+                f"{self.rate.count} messages in {self.rate.window_ms} ms: a client sends at most "
+                "one in a millisecond"
+            )
 
 
 class ClientPhase(Enum):
@@ -233,8 +240,9 @@ class ClientMachine:
         self._pend(key, Pending(True, version))
 
     def _unregister(self, key: Key) -> None:
-        if self.resumed or key in self.heard or key in self.acked:
-            # Resumed, the server may count as acked what was told in another life.
+        if self.resumed or key in self.wanted:
+            # Also what was never heard here: the server may count as acked what was told in another
+            # life, or to somebody else with our identity.
             self.former[key] = self.heard.get(key, NEVER)
         if key not in self.wanted:
             return
@@ -441,7 +449,10 @@ class ClientMachine:
             return
         version = NO_VERSION if notification.version is None else notification.version
         known = (version, epoch)
-        told = due(self.acked.get(key, NEVER), known)
+        acked = self.acked.get(key, NEVER)
+        told = due(acked, known)
+        if told is Due.VERSION and mark_of(acked[1]) not in (NO_MARK, mark_of(epoch)):
+            told = Due.UNKNOWN  # late, from before a reset that was acked; or from after another
         if told is Due.NOTHING and version != NO_VERSION:
             self.counters["repeated"] += 1
             self._send_ack(Ack(key, notification.version, epoch))

@@ -25,19 +25,11 @@ def hash_of(key: Key) -> int:
     return int.from_bytes(sha256(key.encode()).digest()[:8])
 
 
-def sum_of(keys: Iterable[Key]) -> int:
-    return sum(map(hash_of, keys)) & MASK
-
-
 def bucket_sums(hashes: Iterable[int]) -> list[int]:
     sums = [0] * BUCKETS
     for h in hashes:
         sums[h >> 56] += h
     return [total & MASK for total in sums]
-
-
-def is_under(h: int, prefix: bytes) -> bool:
-    return h >> (64 - 8 * len(prefix)) == int.from_bytes(prefix)
 
 
 class DigestSum:

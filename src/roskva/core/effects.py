@@ -13,8 +13,17 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
+from roskva.core.expiry import ScannedClient
 from roskva.core.identity import Standing, TokenKeys
-from roskva.model import NO_EPOCH, NO_VERSION, NOBODY, Key, Principal, Update
+from roskva.model import (
+    NO_EPOCH,
+    NO_GENERATION,
+    NO_VERSION,
+    NOBODY,
+    Key,
+    Principal,
+    Update,
+)
 from roskva.wire.links import FromShard, Registered, ToShard
 from roskva.wire.messages import ClientMessage, FromClient, Hello, ServerMessage
 
@@ -34,7 +43,7 @@ class Persisted(msgspec.Struct, frozen=True):
 
 class Loaded(msgspec.Struct, frozen=True):
     id: int
-    rows: "dict[Key, ObjectRow] | ClientRow | None"
+    rows: "dict[Key, ObjectRow] | ClientRow | Page | None"
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -44,8 +53,8 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class ObjectRow(msgspec.Struct, frozen=True):
-    """What is durable of an object: `mark` is that of its last reset, `epoch` the shard's when the
-    version was applied."""
+    """What is durable of an object: `mark` is that of its own last reset; `epoch` is the shard's,
+    and `generation` the app's, when the version was applied."""
 
     version: int = NO_VERSION
     mark: int = 0
@@ -53,10 +62,12 @@ class ObjectRow(msgspec.Struct, frozen=True):
     payload: bytes | None = None
     published_at: int = 0
     epoch: int = NO_EPOCH
+    generation: int = NO_GENERATION
 
 
 class PutObject(msgspec.Struct, frozen=True):
-    """Merged by the higher version; with `replace` (a reset) whatever was there is forgotten."""
+    """Merged by the higher generation and version; with `replace` (a reset) whatever was there is
+    forgotten."""
 
     key: Key
     row: ObjectRow
@@ -64,26 +75,36 @@ class PutObject(msgspec.Struct, frozen=True):
 
 
 class PutShard(msgspec.Struct, frozen=True):
-    """The epoch, and the marker: how far the feed is covered by the object rows."""
+    """The epoch, and the marker: how far the feed is covered by the object rows.
+
+    The generations of apps that were reset stand beside it, and are written when one has risen.
+    """
 
     epoch: int
     lineage: int
     applied: int
+    generations: tuple[tuple[str, int], ...] = ()
 
 
 class ClientRow(msgspec.Struct, frozen=True):
     session: int
     application: str
     registered: list[Registered]
+    account: bytes = b""
 
 
 class PutClient(msgspec.Struct, frozen=True):
-    """The head of a client row; `application` is set when the row is created."""
+    """The head of a client row; `application` is set when the row is created. `open`: the session
+    goes on. `expiry_s`: how long it wants to be kept after its end."""
 
     client: bytes
     session: int
     seen_at: int
     application: str | None = None
+    open: bool = False
+    expiry_s: int | None = None
+    account: bytes = b""
+    """Whose it is; written when it is created."""
 
 
 class PutRegistered(msgspec.Struct, frozen=True):
@@ -101,13 +122,29 @@ class DropClient(msgspec.Struct, frozen=True):
     client: bytes
 
 
+class DropObject(msgspec.Struct, frozen=True):
+    """Its version; the mark of a reset stays."""
+
+    key: Key
+
+
+class PutAbsent(msgspec.Struct, frozen=True):
+    """The epoch of objects without a row, for as long as that of the shard is `within`. It is
+    written before any row is dropped."""
+
+    epoch: int
+    within: int
+
+
 class PutAssigned(msgspec.Struct, frozen=True):
     """Versions that the shard assigns stay below `limit` until it is raised."""
 
     limit: int
 
 
-Write = PutObject | PutShard | PutAssigned | PutClient | PutRegistered | DropRegistered | DropClient
+_ShardWrite = PutShard | PutAssigned | PutAbsent
+_ClientWrite = PutClient | PutRegistered | DropRegistered | DropClient
+Write = PutObject | DropObject | _ShardWrite | _ClientWrite
 
 
 class Persist(msgspec.Struct, frozen=True):
@@ -123,6 +160,29 @@ class LoadObjects(msgspec.Struct, frozen=True):
 class LoadClient(msgspec.Struct, frozen=True):
     id: int
     client: bytes
+
+
+class LoadPage(msgspec.Struct, frozen=True):
+    """So many rows from a place in the store, to be looked at for what has expired; or those of
+    `clients`, if there are any. Answered by a `Page`."""
+
+    id: int
+    after: bytes
+    rows: int
+    objects: bool
+    """Not only clients."""
+    clients: Sequence[bytes] = ()
+
+
+class Page(msgspec.Struct, frozen=True):
+    clients: Sequence[ScannedClient]
+    objects: "Sequence[tuple[Key, ObjectRow]]"
+    after: bytes | None
+    """Where the next one begins; None: this was the last."""
+    share: float
+    """Of the store that lies before that, about."""
+    bits: int
+    """Random."""
 
 
 # Links: registrar on one side, matcher and rows on the other.
@@ -220,6 +280,8 @@ class Attached(msgspec.Struct, frozen=True):
     resume: bool = True
     keep: bool = True
     principal: Principal = NOBODY
+    expiry_s: int | None = None
+    """After the connection has ended it is kept for no longer than this."""
 
 
 class Watching(msgspec.Struct, frozen=True):
@@ -249,6 +311,13 @@ class Reloaded(msgspec.Struct, frozen=True):
 
     keys: TokenKeys
     standing: Standing
+
+
+class KeptBack(msgspec.Struct, frozen=True):
+    """What this session was to be told of the object it was not: it is due at the next check."""
+
+    conn: Handle
+    object: Key
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
@@ -288,6 +357,8 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
 
 class Closed(msgspec.Struct, frozen=True):
     conn: Handle
+    expiry_s: int | None = None
+    """How long it wants to be kept from now on, if it has changed its mind."""
 
 
 class Lagging(msgspec.Struct, frozen=True):
@@ -436,14 +507,15 @@ class Deliver(msgspec.Struct, frozen=True):
     event: ClientEvent
 
 
-_ShardEffect = Persist | LoadObjects | LoadClient | SendLink | DropLink | ReadFeed | Applied
+_Load = LoadObjects | LoadClient | LoadPage
+_ShardEffect = Persist | _Load | SendLink | DropLink | ReadFeed | Applied
 _ClientEffect = OpenConnection | CloseConnection | Transmit | SaveIdentity | Deliver
 Effect = _ShardEffect | Send | Broadcast | Close | _ClientEffect
 
-_ShardEvent = Persisted | Loaded | Failed | Apply | FeedEnd | FeedMissing
+_ShardEvent = Persisted | Loaded | Failed | Page | Apply | FeedEnd | FeedMissing
 _LinkEvent = LinkUp | LinkDown | FromLink
 _Connection = Opened | Attached | Watching | FromConnection | Acked | Lagging | Drained | Closed
-_Order = Recheck | Reloaded | Shedding | Withdrawn | Dismissed
+_Order = Recheck | Reloaded | Shedding | KeptBack | Withdrawn | Dismissed
 _Wish = Register | Unregister | Acknowledge | Stop
 _Client = Connected | Disconnected | FromServer | Online | _Wish
 Event = Tick | _ShardEvent | _LinkEvent | _Connection | _Order | _Client

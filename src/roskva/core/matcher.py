@@ -17,15 +17,27 @@ that ends before `applied`), the shard draws a new epoch and tells every interes
 it knew before is a lower bound from then on, and *unknown* to everybody, until an object's next
 update: among what was lost may be a version that nobody was told.
 
+**Reset of an app.** A record of its own in the feed brings the next *generation* of the app; one
+that is not above what is known changes nothing, so it may come twice. What was applied under an
+older one is void: objects keep the generation of their version, in memory and on disk, and it is
+compared when they are touched. So nothing has to be gone through but what registrars are told, a
+slice at a time. It counts in its order only: beyond a gap it is left out, and comes again.
+
 **Starting.** A matcher first catches up with what the feed held when it started. Until then it
 records interest and says nothing: what it has on disk may be older than what clients were told.
 
 **Interest.** Only objects that some registrar wants are kept in memory. Interest is recorded first,
 then the row is loaded; updates that arrive meanwhile are merged into what the load brings, and rows
 not yet flushed lie over it.
+
+**Absence.** An object without a row stands at no version, in an epoch of its own. As long as none
+was ever dropped it is the shard's. Rows are dropped of objects that nobody online cares about and
+nobody has updated for long (`expiry.py`), a `Page` at a time, and each time that epoch is drawn
+anew: so whoever acked anything of such an object, in whichever epoch, is told *unknown*, once, and
+its next version is compared with what was acked before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -36,6 +48,7 @@ from roskva.core.effects import (
     Applied,
     Apply,
     DropLink,
+    DropObject,
     Effect,
     Event,
     Failed,
@@ -47,15 +60,29 @@ from roskva.core.effects import (
     Loaded,
     LoadObjects,
     ObjectRow,
+    Page,
     Persist,
     Persisted,
+    PutAbsent,
     PutShard,
     ReadFeed,
     SendLink,
     Tick,
 )
+from roskva.core.expiry import KeepOf, keep_by_default, object_expires_at
 from roskva.core.objects import ObjectEntry, Unflushed
-from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_epoch
+from roskva.model import (
+    NO_EPOCH,
+    NO_GENERATION,
+    NO_VERSION,
+    Key,
+    Update,
+    app_of,
+    is_app,
+    mark_under,
+    object_epoch,
+    shard_epoch,
+)
 from roskva.wire.links import (
     DIGEST_KIND,
     LINK_PROTOCOL,
@@ -100,18 +127,33 @@ class WatchingRegistrar:
         self.heard_at = now
 
 
-COUNTERS: Final = ("applied", "old", "pushes", "gaps", "epochs")
+COUNTERS: Final = ("applied", "old", "pushes", "early", "epochs", "dropped")
 _REQUESTED: Final = -1
 _ANSWER_ROOM: Final = 1 << 20
 """Bytes of payload in one message; a link frame holds a few times that."""
 
 
 class Matcher:
-    def __init__(self, config: MatcherConfig, stored: PutShard) -> None:
+    def __init__(
+        self,
+        config: MatcherConfig,
+        stored: PutShard,
+        absent: int = NO_EPOCH,
+        keep_of: KeepOf = keep_by_default,
+    ) -> None:
+        """`absent`: the epoch of objects without a row, if it is not the shard's."""
         self.config = config
+        self.keep_of = keep_of
         self.epoch = stored.epoch
+        self.absent = absent
+        self.written: list[Unflushed] | None = None
+        """What went to disk since the page was asked for that is being read."""
+        self.dropping: dict[int, int] = {}
+        """How many objects, by what drops them."""
         self.lineage = stored.lineage
         self.applied = stored.applied
+        self.generations = dict(stored.generations)
+        """Of the apps that were reset."""
         self.durable = stored.applied
         self.objects: dict[Key, ObjectEntry] = {}
         self.links: dict[Handle, WatchingRegistrar] = {}
@@ -131,6 +173,8 @@ class Matcher:
         self.caught_up = False
         self.failed_loads: list[Key] = []
         self.announcing: dict[Key, None] = {}
+        self.announced_apps: set[str] = set()
+        """If there are any, of `announcing` only their objects."""
         self.ids = 0
         self.counters = dict.fromkeys(COUNTERS, 0)
         self._effects: list[Effect] = []
@@ -194,7 +238,7 @@ class Matcher:
             if self.applied < self.feed_last:
                 self._read_feed(now)
         else:
-            self.counters["gaps"] += 1
+            self.counters["early"] += 1
             self.feed_last = max(self.feed_last, batch.last)
             self._answer_with_position(batch.request)
             if self.reading_since is None:
@@ -218,6 +262,10 @@ class Matcher:
             key = update.object
             if resets_ahead and offset <= resets_ahead.get(key, 0):
                 continue
+            if update.reset and is_app(key):
+                newer += in_order and self._reset_app(app_of(key), update.version)
+                came -= not in_order  # it comes again, in its turn
+                continue
             entry = objects.get(key)
             if update.reset:
                 if not in_order:
@@ -228,16 +276,33 @@ class Matcher:
                     entry.forget(update.version)
                     changed[key] = entry
                 continue
+            generation = self.generation_of(key)
             if entry is not None:
-                if not entry.merge(update, epoch):
+                if not entry.merge(update, epoch, generation):
                     continue
                 changed[key] = entry
-            if unflushed.merge(update, epoch):
+            if unflushed.merge(update, epoch, generation):
                 newer += 1
         self.counters["applied"] += newer
         self.counters["old"] += came - newer
         if self.caught_up:
             self._tell(changed, in_order)
+
+    def _reset_app(self, app: str, generation: int) -> bool:
+        if generation <= self.generations.get(app, NO_GENERATION):
+            return False
+        self.generations[app] = generation
+        self.shard_row_due = True
+        if not self.announcing:
+            self.announced_apps = {app}
+        elif self.announced_apps:
+            self.announced_apps.add(app)
+        self.announcing = dict.fromkeys(self.objects)
+        return True
+
+    def generation_of(self, key: Key) -> int:
+        generations = self.generations
+        return generations.get(app_of(key), NO_GENERATION) if generations else NO_GENERATION
 
     def _tell(self, changed: dict[Key, ObjectEntry], in_order: bool) -> None:
         pushes: dict[Handle, list[Push]] = {}
@@ -246,15 +311,15 @@ class Matcher:
             if entry.load:
                 continue
             self.counters["pushes"] += 1
-            if entry.update is None:
+            if entry.update is None or entry.generation != self.generation_of(key):
                 for link in entry.links:
-                    resets.setdefault(link, []).append(self._known(key, entry))
+                    resets.setdefault(link, []).append(self.known(key, entry))
             else:
                 push = self._push(key, entry, entry.update, in_order)
                 for link in entry.links:
                     pushes.setdefault(link, []).append(push)
         for link, told in pushes.items():
-            for part in _parts(told, MAX_PUSHES):
+            for part in parts(told, MAX_PUSHES):
                 self._effects.append(SendLink(link, Pushes(part)))
         self._answer(resets)
 
@@ -262,7 +327,7 @@ class Matcher:
         # After a gap `previous` may not be the version just before: its author may have missed one
         # that we missed too, so nobody is left out.
         source = update.source if in_order else None
-        epoch = object_epoch(self.epoch, entry.mark)
+        epoch = object_epoch(self.epoch, mark_under(entry.mark, entry.generation))
         return Push(
             key,
             update.version,
@@ -300,7 +365,7 @@ class Matcher:
 
     def _new_epoch(self, lineage: int, applied: int, bits: int) -> None:
         self.durable = min(self.durable, applied) if lineage == self.lineage else applied
-        self.epoch = shard_epoch(bits)
+        self.epoch, self.absent = shard_epoch(bits), NO_EPOCH
         if lineage != self.lineage or applied < self.applied:
             # What stands at their offsets now is something else.
             self.resets_ahead = {}
@@ -313,12 +378,12 @@ class Matcher:
             self._answer_with_position(request)
         self.unanswered.clear()
         self.catch_up_to = None
-        self.announcing = dict.fromkeys(self.objects)
+        self._announce_all()
 
     def _check_caught_up(self) -> None:
         if self.catch_up_to is not None and self.applied >= self.catch_up_to:
             self.caught_up = True
-            self.announcing = dict.fromkeys(self.objects)
+            self._announce_all()
 
     # Durability.
 
@@ -335,14 +400,18 @@ class Matcher:
         if not urgent and now < self.flush_at and len(pending.updates) < self.config.flush_updates:
             return
         self.flushing, self.unflushed = pending, Unflushed()
+        generations = tuple(self.generations.items()) if self.shard_row_due else ()
+        if self.written is not None:
+            self.written.append(pending)
         self.shard_row_due, self.flush_at = False, None
         self.flush_covers, self.flush_epoch = self.applied, self.epoch
         self.flush_id = self._next_id()
         writes = pending.writes()
-        writes.append(PutShard(self.epoch, self.lineage, self.applied))
+        writes.append(PutShard(self.epoch, self.lineage, self.applied, generations))
         self._effects.append(Persist(self.flush_id, writes))
 
     def _persisted(self, id: int) -> None:
+        self.counters["dropped"] += self.dropping.pop(id, 0)
         if id != self.flush_id or self.flushing is None:
             return
         self.flushing = None
@@ -356,6 +425,8 @@ class Matcher:
                 self._effects.append(Applied(request, self.lineage, self.durable))
 
     def _failed(self, id: int, now: float) -> None:
+        if self.dropping.pop(id, 0):
+            return  # the next round finds them again
         if id == self.flush_id and self.flushing is not None:
             self.flushing.absorb(self.unflushed)
             self.unflushed, self.flushing = self.flushing, None
@@ -421,7 +492,7 @@ class Matcher:
                 entry = self._new_entry(key)
                 missing.append(key)
             elif self.caught_up and not entry.load:
-                present.append(self._known(key, entry))
+                present.append(self.known(key, entry))
             entry.links[handle] = None
         self._answer({handle: present})
         self._load(missing)
@@ -452,28 +523,33 @@ class Matcher:
             self.announcing.pop(key, None)
             self._merge_row(key, entry, row)
             for link in entry.links if self.caught_up else ():
-                answers.setdefault(link, []).append(self._known(key, entry))
+                answers.setdefault(link, []).append(self.known(key, entry))
         self._answer(answers)
 
     def _answer(self, answers: dict[Handle, list[CurrentVersion]]) -> None:
         for link, known in answers.items():
-            for part in _parts(known, MAX_LINK_PARTS):
+            for part in parts(known, MAX_LINK_PARTS):
                 self._effects.append(SendLink(link, Versions(part)))
 
     def _merge_row(self, key: Key, entry: ObjectEntry, row: ObjectRow) -> None:
         if entry.replaced:
             return
         entry.mark = row.mark
-        if row.version > entry.version():
+        if (row.generation, row.version) > (entry.generation, entry.version()):
             entry.update = Update(key, row.version, row.source, row.payload, row.published_at)
-            entry.epoch = row.epoch
+            entry.epoch, entry.generation = row.epoch, row.generation
 
-    def _known(self, key: Key, entry: ObjectEntry) -> CurrentVersion:
+    def known(self, key: Key, entry: ObjectEntry) -> CurrentVersion:
         """A version from before this epoch is not told: a later one may be among what was lost."""
-        epoch = object_epoch(self.epoch, entry.mark)
-        if entry.update is None or entry.epoch != self.epoch:
+        stands = entry.epoch == self.epoch and entry.generation == self.generation_of(key)
+        epoch = self.epoch_of(key, entry)
+        if entry.update is None or not stands:
             return CurrentVersion(key, NO_VERSION, epoch)
         return CurrentVersion(key, entry.version(), epoch, entry.update.payload)
+
+    def epoch_of(self, key: Key, entry: ObjectEntry) -> int:
+        absent = entry.update is None and self.absent
+        return object_epoch(absent or self.epoch, mark_under(entry.mark, self.generation_of(key)))
 
     def _drop_interest(self, handle: Handle, link: WatchingRegistrar, keys: list[Key]) -> None:
         for key in keys:
@@ -485,6 +561,31 @@ class Matcher:
             del entry.links[handle]
             if not entry.links:
                 del self.objects[key]
+
+    # Objects that nobody needs.
+
+    def watch_page(self) -> None:
+        """A page is about to be read."""
+        self.written = [] if self.flushing is None else [self.flushing]
+
+    def collect(self, page: Page, wall_us: int) -> list[Effect]:
+        written, self.written = self.written or [], None
+        written.append(self.unflushed)
+        if self.flushing is not None:
+            written.append(self.flushing)
+        gone = []
+        for key, row in page.objects:
+            at = object_expires_at(key, row.published_at, self.keep_of)
+            if at is None or at > wall_us or row.version == NO_VERSION or key in self.objects:
+                continue
+            if not any(key in some.updates or key in some.marks for some in written):
+                gone.append(key)
+        if not gone or not self.caught_up:
+            return []
+        self.absent = shard_epoch(page.bits)
+        id = self._next_id()
+        self.dropping[id] = len(gone)
+        return [Persist(id, [PutAbsent(self.absent, self.epoch), *map(DropObject, gone)])]
 
     # Links and time.
 
@@ -507,6 +608,10 @@ class Matcher:
         if self.reading_since is not None and now >= self.reading_since + timeout:
             self._read_feed(now)
 
+    def _announce_all(self) -> None:
+        self.announcing = dict.fromkeys(self.objects)
+        self.announced_apps = set()
+
     def _announce(self) -> None:
         """Tell what everything stands at, a slice at a time."""
         if not self.caught_up:
@@ -515,11 +620,13 @@ class Matcher:
         answers: dict[Handle, list[CurrentVersion]] = {}
         for key in keys:
             del self.announcing[key]
+            if self.announced_apps and app_of(key) not in self.announced_apps:
+                continue
             entry = self.objects.get(key)
             if entry is None or entry.load:
                 continue
             for link in entry.links:
-                answers.setdefault(link, []).append(self._known(key, entry))
+                answers.setdefault(link, []).append(self.known(key, entry))
         self._answer(answers)
 
     def _next_id(self) -> int:
@@ -527,7 +634,7 @@ class Matcher:
         return self.ids
 
 
-def _parts(said: list[S], most: int) -> Iterator[list[S]]:
+def parts(said: Sequence[S], most: int) -> Iterator[list[S]]:
     """As many messages as it takes."""
     part: list[S] = []
     room = _ANSWER_ROOM

@@ -6,19 +6,39 @@ from collections.abc import Iterable
 import msgspec
 
 from roskva.core.effects import Handle, ObjectRow, PutObject, Write
-from roskva.model import NO_EPOCH, NO_MARK, NO_VERSION, Key, Update
+from roskva.model import (
+    NO_EPOCH,
+    NO_GENERATION,
+    NO_MARK,
+    NO_VERSION,
+    Key,
+    Update,
+    app_of,
+    is_app,
+)
 
 
 class ObjectEntry:
     """What is in memory of an object with interest."""
 
-    __slots__ = ("epoch", "links", "load", "mark", "previous", "replaced", "update")
+    __slots__ = (
+        "epoch",
+        "generation",
+        "links",
+        "load",
+        "mark",
+        "previous",
+        "replaced",
+        "update",
+    )
 
     def __init__(self) -> None:
         self.update: Update | None = None
         """The one with the highest version since the last reset, if any."""
         self.epoch = NO_EPOCH
         """The shard's epoch when that was applied. In a later one it is a lower bound, no more."""
+        self.generation = NO_GENERATION
+        """The app's, likewise. In a later one it is void."""
         self.mark = 0
         self.previous = NO_VERSION
         self.replaced = False
@@ -29,37 +49,43 @@ class ObjectEntry:
     def version(self) -> int:
         return self.update.version if self.update else NO_VERSION
 
-    def merge(self, update: Update, epoch: int) -> bool:
+    def merge(self, update: Update, epoch: int, generation: int) -> bool:
         current = NO_VERSION if self.update is None else self.update.version
+        if generation != self.generation:
+            if generation < self.generation:
+                return False
+            current = NO_VERSION
         if update.version <= current:
             return False
         self.previous = current
         self.update = update
         self.epoch = epoch
+        self.generation = generation
         return True
 
     def forget(self, mark: int) -> None:
         self.update = None
+        self.generation = NO_GENERATION
         self.previous = NO_VERSION
         self.mark = mark
         self.replaced = True
 
 
 class Unflushed:
-    """Rows that are not on disk yet: per object the newest update with its epoch, and the mark of a
-    reset."""
+    """Rows that are not on disk yet: per object the newest update with its epoch and generation,
+    and the mark of a reset."""
 
     __slots__ = ("marks", "updates")
 
     def __init__(self) -> None:
-        self.updates: dict[Key, tuple[Update, int]] = {}
+        self.updates: dict[Key, tuple[Update, int, int]] = {}
         self.marks: dict[Key, int] = {}
 
-    def merge(self, update: Update, epoch: int) -> bool:
+    def merge(self, update: Update, epoch: int, generation: int) -> bool:
         newest = self.updates.get(update.object)
-        if newest is not None and update.version <= newest[0].version:
+        if newest is not None and (generation, update.version) <= (newest[2], newest[0].version):
             return False
-        self.updates[update.object] = (update, epoch)
+        self.updates[update.object] = (update, epoch, generation)
         return True
 
     def forget(self, key: Key, mark: int) -> None:
@@ -69,8 +95,8 @@ class Unflushed:
     def absorb(self, later: "Unflushed") -> None:
         for key, mark in later.marks.items():
             self.forget(key, mark)
-        for update, epoch in later.updates.values():
-            self.merge(update, epoch)
+        for newest in later.updates.values():
+            self.merge(*newest)
 
     def lay_over(self, entry: ObjectEntry, key: Key) -> None:
         if key in self.marks:
@@ -90,19 +116,26 @@ class Unflushed:
     def _row(self, key: Key, mark: int) -> ObjectRow:
         if key not in self.updates:
             return ObjectRow(mark=mark)
-        update, epoch = self.updates[key]
+        update, epoch, generation = self.updates[key]
         return ObjectRow(
-            update.version, mark, update.source, update.payload, update.published_at, epoch
+            *(update.version, mark, update.source, update.payload),
+            *(update.published_at, epoch, generation),
         )
 
 
 def coalesce(updates: Iterable[tuple[int, Update]]) -> list[tuple[int, Update]]:
     """A range of the feed with only what a matcher needs of it: per object the last reset, and the
-    highest version after it."""
+    highest version after it. On either side of an app's reset for itself: whether that counts, only
+    the matcher knows."""
+    kept: list[tuple[int, Update]] = []
     resets: dict[Key, tuple[int, Update]] = {}
     newest: dict[Key, tuple[int, Update]] = {}
     for offset, update in updates:
         key = update.object
+        if update.reset and is_app(key):
+            kept += [newest.pop(k) for k in list(newest) if app_of(k) == app_of(key)]
+            kept.append((offset, update))
+            continue
         if update.reset:
             resets[key] = (offset, update)
             newest.pop(key, None)
@@ -114,4 +147,4 @@ def coalesce(updates: Iterable[tuple[int, Update]]) -> list[tuple[int, Update]]:
         # With one left out, nobody can tell any more whether the author of the other knew it.
         winner = (offset, update) if update.version > before[1].version else before
         newest[key] = (winner[0], msgspec.structs.replace(winner[1], source=None))
-    return sorted([*resets.values(), *newest.values()], key=lambda item: item[0])
+    return sorted([*kept, *resets.values(), *newest.values()], key=lambda item: item[0])

@@ -26,7 +26,8 @@ The duties, in order:
    link that is still up; the notification it is due goes with the confirmation.
 3. A digest is sent only when no operation is under way: it stands for what is durable and compared.
 4. Once per `scan_interval` every session is looked at, as a safety net: is it still there, is its
-   row saved, is it told everything? That also repeats what was never acked.
+   row saved, is it told everything? That also repeats what was never acked, but not to sessions of
+   channels that carry nothing twice or have no acks: these are told what was kept back from them.
 
 Long work (arrivals, walks, checks, farewells) is cut into slices: `next_deadline` is 0 while some
 is left.
@@ -55,6 +56,7 @@ from roskva.core.effects import (
     FromConnection,
     FromLink,
     Handle,
+    KeptBack,
     Lagging,
     LinkDown,
     LinkUp,
@@ -73,7 +75,7 @@ from roskva.core.interest import Interests, LinkToShard
 from roskva.core.registrations import Registrations
 from roskva.core.row_writes import RowWrites
 from roskva.core.session import TURN, Outbox, Session, SessionPhase, Watched
-from roskva.errors import Fenced
+from roskva.errors import Fenced, LimitExceeded
 from roskva.model import NO_VERSION, Key
 from roskva.wire.links import (
     CurrentVersion,
@@ -99,9 +101,10 @@ WALK_BATCH: Final = 100
 """Notifications a walk sends to one session before the channel had a chance to say it lags."""
 
 COUNTERS: Final = (
-    *("broadcasts", "notified", "notified_again", "suppressed", "lagged"),
+    *("broadcasts", "notified_again", "suppressed", "lagged"),
     *("acks", "stale_acks", "forged_acks", "syncs", "turned_away", "rejected_tokens", "fenced"),
     *("stale_messages", "expired", "revoked", "refreshed_tokens", "over_session_limit"),
+    "over_share",
     "links_opened",
 )
 
@@ -197,8 +200,10 @@ class Registrar:
                 self.admission.attach(self.admission.accept(event.conn, b""), event)
             case Watching():
                 self.admission.watch(self.admission.accept(event.conn, b""), event)
-            case Closed():
-                self.admission.end(self.conns.get(event.conn))
+            case Closed(conn=conn):
+                if event.expiry_s is not None and conn in self.conns:
+                    self.conns[conn].expiry_s = event.expiry_s
+                self.admission.end(self.conns.get(conn))
             case Lagging(conn=conn) if conn in self.conns:
                 self.mark_lagging(self.conns[conn], event.since)
             case Drained(conn=conn) if conn in self.conns:
@@ -207,7 +212,9 @@ class Registrar:
                 self.admission.dismiss(self.conns[conn], event.not_before_ms)
             case Withdrawn(conn=conn) if conn in self.conns:
                 self.registrations.withdraw(self.conns[conn], event.object)
-            case Lagging() | Drained() | Dismissed() | Withdrawn():
+            case KeptBack(conn=conn) if conn in self.conns:
+                self._skip(self.conns[conn], event.object)
+            case Lagging() | Drained() | Dismissed() | Withdrawn() | KeptBack():
                 pass
             case Recheck():
                 self.interests.ask_again()
@@ -291,6 +298,8 @@ class Registrar:
                 self.registrations.row_written(link, request)
             case Superseded(client=client, session=number):
                 self.admission.fence(client, number, Fenced.code)
+            case RowRefused(client=client, session=number, code=LimitExceeded.code):
+                self.registrations.refuse_share(client, number)
             case RowRefused(client=client, session=number, code=code):
                 self.admission.fence(client, number, code)
 
@@ -306,10 +315,10 @@ class Registrar:
             self.arrived.append(watched)
             return
         without = self._authors(watched, push) if push.source else ()
-        if watched.sessions:
+        left_out = self.slow or without
+        conns = self._conns_except(watched, without) if left_out else watched.audience()
+        if conns:
             self.counters["broadcasts"] += 1
-            left_out = self.slow or without
-            conns = self._conns_except(watched, without) if left_out else watched.audience()
             message = ServerMessage(PROTOCOL, notifications=[_notification(watched)])
             self.outbox.emit(Broadcast(message, conns, watched.changed_in))
 
@@ -373,7 +382,6 @@ class Registrar:
     ) -> None:
         if len(sessions) == 1:
             self.outbox.to(sessions[0]).notifications.append(notification)
-            self.counters["notified"] += 1
         elif sessions:
             self.counters["broadcasts"] += 1
             message = ServerMessage(PROTOCOL, notifications=[notification])
@@ -400,15 +408,13 @@ class Registrar:
         if told is Due.NOTHING:
             return False
         if session.lagging:
-            session.skipped = session.skipped or {}
-            session.skipped[watched.key] = None
+            self._skip(session, watched.key)
             return False
         if told is Due.VERSION:
             notification = _notification(watched)
         else:
             notification = Notification(watched.key, None, watched.known[1])
         self.outbox.to(session).notifications.append(notification)
-        self.counters["notified"] += 1
         return True
 
     def start_walk(self, session: Session, since: int = 0, repeats: bool = False) -> None:
@@ -440,17 +446,22 @@ class Registrar:
     def _is_for(self, session: Session, watched: Watched) -> bool:
         if watched.key not in session.registered or not self.interests.is_current(watched):
             return False
-        if watched.changed_in >= session.walk_since:
-            return True
-        return session.skipped is not None and session.skipped.pop(watched.key, 1) is None
+        skipped = session.skipped is not None and session.skipped.pop(watched.key, 1) is None
+        return skipped or watched.changed_in >= session.walk_since
+
+    def _skip(self, session: Session, key: Key) -> None:
+        """The next walk tells it."""
+        if key in session.registered:
+            session.skipped = session.skipped or {}
+            session.skipped[key] = None
 
     def mark_lagging(self, session: Session, since: int | None) -> None:
+        self.counters["lagged"] += not session.lagging
         session.lagging = True
         self.slow.add(session)
         step = self.interests.step - 1 if since is None else since
         if session.lagged_in is None or step < session.lagged_in:
             session.lagged_in = step
-        self.counters["lagged"] += 1
 
     def mark_drained(self, session: Session) -> None:
         if not session.lagging:

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 _SMALL_SET: Final = 128
 """Up to here a sync is cheaper whole than by bucket."""
-
+_TOO_MUCH_IN_ROWS: Final = (
+    "this principal has too many clients or registrations stored: end sessions that nobody needs "
+    "(MQTT: session expiry 0, or a clean session), or raise max_clients_per_principal or "
+    "max_registrations_per_principal in [limits]"
+)
 _BY_DIGEST: Final = 0
 """No message has this number: what came in a sync is confirmed by the digest alone."""
 
@@ -54,8 +58,8 @@ class Registrations:
             if touched:
                 changed.append(key)
         if message.syncs:
+            self.counters["syncs"] += session.sync_asked_at is not None
             session.sync_asked_at = None
-            self.counters["syncs"] += 1
             synced = self._sync(session, message, event)
             for key in synced:
                 if key in session.registered:
@@ -156,6 +160,18 @@ class Registrations:
             sums = bucket_sums(watched.hash for watched in session.registered.values())
         self.outbox.to(session).sync_request = SyncRequest(sums)
 
+    def refuse_share(self, client: bytes, number: int) -> None:
+        """Its principal has too much in rows. Nothing of what waits for its row was written, and it
+        is told so of each; it comes back with what it had."""
+        session = self.registrar.sessions.get((client, number))
+        if session is None:
+            return
+        self.counters["over_share"] += 1
+        out = self.outbox.dismiss(session, LimitExceeded.code, _TOO_MUCH_IN_ROWS)
+        for key, (asked_in, _, _) in (session.unconfirmed or {}).items():
+            if asked_in != _BY_DIGEST:
+                out.statuses.append(OperationStatus(key, False, asked_in, LimitExceeded.code))
+
     # Confirming.
 
     def row_written(self, link: LinkToShard, request: int) -> None:
@@ -163,7 +179,7 @@ class Registrations:
         if written is None:
             return
         session, keys = written
-        if not session.unsaved and not session.unconfirmed:
+        if keys and not session.unsaved and not session.unconfirmed:
             self.outbox.to(session).digest = True
         for key in keys:
             self.confirm(session, key)

@@ -39,7 +39,9 @@ class RowWrites:
         if link.up:
             request = self._next_request()
             link.requests[request] = (session, ())
-            opening = OpenSession(request, session.client, session.resume, session.keep)
+            opening = OpenSession(
+                request, session.client, session.resume, session.keep, session.expiry_s
+            )
             self.outbox.emit(SendLink(link.shard, opening))
 
     def write(self, session: Session, keys: list[Key]) -> None:
@@ -61,8 +63,22 @@ class RowWrites:
         put = _cells(session, keys)
         drop = [key for key in keys if key not in session.registered]
         application = None if session.created else session.application
-        message = WriteRow(request, session.client, session.number, put, drop, application)
+        message = WriteRow(
+            *(request, session.client, session.number, put, drop, application, session.expiry_s),
+            account=session.principal.account,
+            held=len(session.registered),
+        )
         self.outbox.emit(SendLink(link.shard, message))
+
+    def tell_owner(self, session: Session) -> None:
+        """Over a new link, until it is answered: that the session goes on. The owner may have
+        forgotten who is online, and would take the client for one that is away."""
+        link = self.link_of(session)
+        if session.created and session.keep and link.up and session.held_in != link.incarnation:
+            request = self._next_request()
+            link.requests[request] = (session, ())
+            row = WriteRow(request, session.client, session.number, expiry_s=session.expiry_s)
+            self.outbox.emit(SendLink(link.shard, row))
 
     def repeat_writes(self, session: Session) -> None:
         self.write(session, list(session.unsaved or ()))
@@ -73,6 +89,7 @@ class RowWrites:
         if session is None or session.phase is not SessionPhase.OPEN:
             return None
         session.created = True
+        session.held_in = link.incarnation
         unsaved = session.unsaved or {}
         for key in keys:
             if unsaved.get(key) == request:
@@ -124,9 +141,6 @@ class RowWrites:
             while link.dirty and cells < _FLUSHED_AT_ONCE:
                 cells += self._flush_some(link)
         self.flush_at = self.interests.now if any(link.dirty for link in able) else None
-
-    def drop_acks(self, session: Session) -> None:
-        self.link_of(session).dirty.pop(session, None)
 
     def flush_session(self, session: Session) -> None:
         link = self.link_of(session)

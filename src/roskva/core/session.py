@@ -33,6 +33,8 @@ from roskva.wire.messages import (
 TURN: Final = 500
 """Registrations looked at before the loop gets its turn."""
 KEPT_AUDIENCE: Final = 100
+ONLY_SKIPPED: Final = 1 << 63
+"""A walk about what changed since then tells only what was skipped."""
 _FRAME_ROOM: Final = 24_000
 """Bytes of notifications and statuses in one frame. Escaped in JSON they may double, and the rest
 of a frame is small."""
@@ -105,9 +107,22 @@ class Unconfirmed(NamedTuple):
 
 class Session:
     __slots__ = (
-        *("app", "application", "bits", "client", "conn", "created", "dirty", "hash_sum"),
-        *("heard_at", "keep", "lagged_in", "lagging", "nonce", "number", "owner", "paced", "phase"),
-        *("principal", "refresh_at", "registered", "resume", "seen", "skipped", "sync_asked_at"),
+        *("app", "application", "bits", "client", "conn", "created", "dirty", "expiry_s"),
+        *(
+            "hash_sum",
+            "heard_at",
+            "held_in",
+            "keep",
+            "lagged_in",
+            "lagging",
+            "nonce",
+            "number",
+            "owner",
+            "paced",
+            "phase",
+        ),
+        *("once", "principal", "refresh_at", "registered", "resume", "seen", "skipped"),
+        "sync_asked_at",
         *("unconfirmed", "unsaved", "walk", "walk_repeats", "walk_since"),
     )
 
@@ -129,6 +144,10 @@ class Session:
         """With the registrations in its row."""
         self.keep = True
         """Its registrations are in a row, and outlive it."""
+        self.expiry_s: int | None = None
+        """They do so for no longer than this."""
+        self.held_in = 0
+        """The incarnation of the link by which the row's owner has last heard of it."""
         self.nonce: bytes | None = None
         """Of the hello to be answered; None where the channel identified the client."""
         self.refresh_at: float | None = None
@@ -148,7 +167,10 @@ class Session:
         self.lagged_in: int | None = None
         """The first step it was left out of, and has not been walked over for."""
         self.skipped: dict[Key, None] | None = None
-        """Registrations confirmed while it lagged."""
+        """Registrations confirmed while it lagged, and those of which something was kept back."""
+        self.once = False
+        """Its channel carries nothing twice over one connection (MQTT), or needs no acks (HTTP):
+        what it was told there it is not told again."""
         self.paced = False
         """The channel may be full after any one notification (MQTT's Receive Maximum)."""
         self.walk: list[Key] | None = None

@@ -47,16 +47,18 @@ class Copy:
 class Announcement:
     """One message for many connections, encoded once in each form that somebody needs."""
 
-    __slots__ = ("copies", "message", "own", "step")
+    __slots__ = ("copies", "message", "own", "step", "taken")
 
     def __init__(self, message: ServerMessage, step: int) -> None:
         self.message = message
         self.step = step
         """In which its object changed: see `Lagging`."""
-        self.copies: dict[Callable[[ServerMessage], Any], Any] = {}
+        self.copies: dict[object, Any] = {}
         """By who encoded them."""
         self.own: list[tuple[int, bytes]] = []
         """What single connections get instead of a copy."""
+        self.taken = 0
+        """Connections that took the message itself, and no bytes."""
 
     def copy(self, encode: Callable[[ServerMessage], bytes]) -> Copy:
         found: Copy | None = self.copies.get(encode)
@@ -124,3 +126,10 @@ class MessageDelivery(Delivery):
 
     def end(self) -> None:
         self._joins, self._ended = False, True
+
+
+class OwnDelivery(MessageDelivery):
+    """The same, over an application's own channel."""
+
+    __slots__ = ()
+    channel = "own"

@@ -62,6 +62,10 @@ class Settled(msgspec.Struct, frozen=True):
     outcomes: list[int | RoskvaError]
 
 
+class Stopping(msgspec.Struct, frozen=True):
+    """The node stops, and its shards may be gone before it."""
+
+
 # Apps that are asked before each notification: registrar.
 
 

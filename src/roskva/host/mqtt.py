@@ -11,9 +11,8 @@ drain, lags: it is left out, and the core tells it the newest versions when it h
 full is said only when something had to be left out, so that a small window costs nothing as long
 as acks keep up.
 
-Nearly always a client has nothing in flight when the next notification comes, or one that it is
-about to ack. That way is short, and all it touches is in one object: with thousands of connections,
-each object is a cache miss.
+Nearly always a client takes the packet that others get, under the id that was proposed: then there
+is little to look at. With thousands of connections, each object that is touched is a cache miss.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,7 +24,6 @@ from roskva.model import NO_VERSION, Key
 from roskva.wire.messages import Notification, ServerMessage
 from roskva.wire.mqtt import codes, encode, fields
 from roskva.wire.mqtt.codes import V3, V5
-from roskva.wire.mqtt.decode import pubacks
 from roskva.wire.mqtt.encode import DUP, QOS_1, RETAIN
 
 MAX_ID: Final = 65535
@@ -37,7 +35,7 @@ _AT_MOST_ONCE: Final = 0
 _AT_LEAST_ONCE: Final = 1
 _NOT_SUBSCRIBED: Final = -1
 _THE_LONG_WAY: Final = 1 << 63
-_PUBACK: Final = codes.PUBACK << 4
+_ACK_BYTES: Final = 4
 _FEW: Final = 8
 """Up to here, looking through what is in flight is cheaper than an index of it."""
 
@@ -48,35 +46,38 @@ Sent = tuple[Key, int, int]
 class Notice(Copy):
     """A notification as packets: one under the id that was proposed, or made to measure."""
 
-    __slots__ = ("_once", "_rest", "_topic", "ack", "acked", "id", "key", "needs", "sent", "size")
+    __slots__ = ("_once", "_rest", "_topic", "ack", "key", "needs", "sent", "size")
 
     def __init__(self, topic: bytes, rest: bytes, id: int, sent: Sent) -> None:
         super().__init__(encode.publish(topic, rest, QOS_1, id))
         self.key: Key = sent[0]
-        self.id = id
         self.sent = sent
         self.size = self.needs = len(self.data)
         """`needs`: that much room, to go the short way."""
-        self.ack = encode.puback(V3, id)
-        """As clients send it."""
-        self.acked: list[Handle] | None = None
-        """Who has, since the core last heard of acks (`Acks.of_notice`)."""
+        self.ack = puback(id)
         self._topic = topic
         self._rest = rest
         self._once: bytes | None = None
 
-    def packet(self, flags: int, id: int) -> bytes:
-        return encode.publish(self._topic, self._rest, flags, id)
+    def packet(self, flags: int, ack: bytes = b"") -> bytes:
+        """`ack`: that is to come for it, which has its id; none under QoS 0."""
+        return encode.publish(self._topic, self._rest, flags, int.from_bytes(ack[2:]))
 
     def once(self) -> bytes:
         """For QoS 0."""
         if self._once is None:
-            self._once = encode.publish(self._topic, self._rest, 0)
+            self._once = self.packet(0)
         return self._once
 
     def shortened(self) -> "Notice":
         """For a client that takes no packet of this size: go and look (MQTT 5 only)."""
-        return Notice(self._topic, _NO_PROPERTIES + UNKNOWN, self.id, self.sent)
+        id = int.from_bytes(self.ack[2:])
+        return Notice(self._topic, _NO_PROPERTIES + UNKNOWN, id, self.sent)
+
+
+def puback(id: int) -> bytes:
+    """As clients send it."""
+    return encode.acknowledge(codes.PUBACK, V3, id)
 
 
 class PublishEncoder:
@@ -90,10 +91,7 @@ class PublishEncoder:
         self._ids = ids
         self._last = 0
 
-    def __call__(self, message: ServerMessage) -> list[Notice]:
-        return [self._notice(notification) for notification in message.notifications]
-
-    def _notice(self, notification: Notification) -> Notice:
+    def __call__(self, notification: Notification) -> Notice:
         key, version = notification.object, notification.version
         sent = (key, NO_VERSION if version is None else version, notification.epoch)
         self._last = self._last % self._ids + 1
@@ -132,19 +130,16 @@ class Acks:
     def __init__(self) -> None:
         self.count = 0
         self._gathered: dict[Sent, list[Handle]] = {}
-        self._noticed: list[Notice] = []
-        """Those among them that have their list at hand."""
         self._full: dict[MqttDelivery, None] = {}
         """Those with acks since, which may have room again."""
 
-    def of(self, sent: Sent) -> list[Handle]:
-        """To add a delivery to."""
-        return self._gathered.setdefault(sent, [])
-
-    def of_notice(self, notice: Notice) -> list[Handle]:
-        acked = notice.acked = self.of(notice.sent)
-        self._noticed.append(notice)
-        return acked
+    def add(self, sent: Sent, by: "MqttDelivery") -> None:
+        self.count += 1
+        gathered = self._gathered.get(sent)
+        if gathered is None:
+            self._gathered[sent] = [by]
+        else:
+            gathered.append(by)
 
     def hold(self, sent: Sent, by: "MqttDelivery | None" = None) -> bool:
         """Whether somebody has acked it, or this one, and the core is still to hear of it."""
@@ -152,6 +147,7 @@ class Acks:
         return gathered is not None and (by is None or by in gathered)
 
     def may_have_room(self, delivery: "MqttDelivery") -> None:
+        self.count += 1
         self._full[delivery] = None
 
     def take(self) -> Iterator[Event]:
@@ -160,9 +156,6 @@ class Acks:
         gathered, self._gathered = self._gathered, {}
         full, self._full = self._full, {}
         self.count = 0
-        for notice in self._noticed:
-            notice.acked = None
-        self._noticed.clear()
         if gathered:
             yield Acked(gathered)
         for delivery in full:
@@ -173,71 +166,66 @@ class Acks:
 
 class PacketIds:
     """The acks of a channel that knows neither versions nor epochs. A PUBACK names nothing but the
-    id of the packet it answers, so each session remembers what it sent under each id until that is
-    acked."""
+    id of the packet it answers, so each session remembers what it sent, by the PUBACK that is to
+    come for it."""
 
-    __slots__ = ("_index", "in_flight", "last", "receive_maximum")
+    __slots__ = ("_lately", "in_flight", "last", "receive_maximum")
 
     def __init__(self, receive_maximum: int) -> None:
-        self.in_flight: dict[int, Sent | None] = {}
+        self.in_flight: dict[bytes, Sent | None] = {}
         """None: taken back, and only the id is still in use."""
-        self._index: set[Sent | None] | None = None
-        """What is in flight, while that is much."""
+        self._lately: set[Sent | None] | None = None
+        """While much is in flight: all of it, and perhaps what was before."""
         self.last = 0
         self.receive_maximum = receive_maximum
 
     def full(self) -> bool:
         return len(self.in_flight) >= self.receive_maximum
 
-    def take(self, proposed: int, sent: Sent) -> int | None:
-        """The id to send this under; None if it is in flight already. Not to be asked when full."""
-        if self.in_flight and self._is_in_flight(sent):
+    def take(self, proposed: bytes, sent: Sent) -> bytes | None:
+        """The ack that is to come for it; None if it is in flight already. Not to be asked when
+        full."""
+        if self._is_in_flight(sent):
             return None
-        id = proposed if proposed not in self.in_flight else self._free_id()
-        self.in_flight[id] = sent
-        if self._index is not None:
-            self._index.add(sent)
-        return id
-
-    def acked(self, id: int) -> Sent | None:
-        sent = self.in_flight.pop(id, None)
-        if self._index is not None:
-            self._index.discard(sent)
-            if len(self.in_flight) <= _FEW:
-                self._index = None
-        return sent
+        ack = proposed if proposed not in self.in_flight else self._free()
+        self.in_flight[ack] = sent
+        return ack
 
     def disown(self, keys: Collection[Key]) -> None:
         """Subscribed to anew: what is in flight of these may be sent again, and its acks are void.
 
         An ack of before would hide that the current version is due again.
         """
-        for id, sent in self.in_flight.items():
+        for ack, sent in self.in_flight.items():
             if sent is not None and sent[0] in keys:
-                self.in_flight[id] = None
-        self._index = None
+                self.in_flight[ack] = None
 
     def _is_in_flight(self, sent: Sent) -> bool:
-        if self._index is None:
-            if len(self.in_flight) <= _FEW:
-                return sent in self.in_flight.values()
-            self._index = set(self.in_flight.values())
-        return sent in self._index
+        in_flight, lately = self.in_flight, self._lately
+        if len(in_flight) <= _FEW:
+            self._lately = None
+            return sent in in_flight.values()
+        if lately is None or len(lately) > 2 * len(in_flight):
+            lately = self._lately = set(in_flight.values())
+        if sent in lately:
+            return sent in in_flight.values()
+        lately.add(sent)
+        return False
 
-    def _free_id(self) -> int:
+    def _free(self) -> bytes:
         while True:
             self.last = self.last % MAX_ID + 1
-            if self.last not in self.in_flight:
-                return self.last
+            ack = puback(self.last)
+            if ack not in self.in_flight:
+                return ack
 
 
 class MqttDelivery(Delivery):
     """Nothing goes out before `begin` and after `end`."""
 
     __slots__ = (
-        *("_acks", "_awaited", "_congested", "_full", "_ids", "_looks_up", "_max_packet", "_newer"),
-        *("_older", "_receive_maximum", "_resumed", "_room", "_since", "_told", "encode"),
-        "granted",
+        *("_acks", "_awaited", "_congested", "_few", "_full", "_ids", "_in_flight", "_looks_up"),
+        *("_max_packet", "_resumed", "_room", "_since", "_told", "encode", "granted"),
     )
     channel = "mqtt"
 
@@ -245,11 +233,10 @@ class MqttDelivery(Delivery):
         super().__init__()
         self.encode = encode
         self._acks = acks
-        self._older: Notice | None = None
-        self._newer: Notice | None = None
-        """What is in flight on the short way: nothing, one, or two in the order they were sent."""
-        self._ids: PacketIds | None = None
-        """What is in flight otherwise."""
+        self._ids = PacketIds(0)
+        self._in_flight = self._ids.in_flight
+        self._few = 0
+        """With fewer in flight, a window has room, and it is cheap to look through them."""
         self._room = 0
         """The size of a packet that may go out on the short way; 0: none may."""
         self.granted: dict[Key, int] = {}
@@ -259,21 +246,22 @@ class MqttDelivery(Delivery):
         """The last that was sent under QoS 0."""
         self._awaited: dict[Key, bool] = {}
         """Subscriptions to be answered with the current version, or without sending it."""
-        self._receive_maximum = self._max_packet = 0
+        self._max_packet = 0
         self._resumed = self._full = False
         self._looks_up = False
-        """A topic has QoS 0, or was given up: so topics are looked up, and the short way, on which
-        none is, stays closed."""
+        """A topic has QoS 0, or was given up or refused: so topics are looked up, and the short
+        way, on which none is, stays closed."""
         self._congested = False
         self._since: int | None = None
         """The first step that the core was told this connection was left out of."""
 
     def begin(self, receive_maximum: int, max_packet: int, resumed: bool) -> None:
-        self._receive_maximum = receive_maximum
+        self._ids.receive_maximum = receive_maximum
+        self._few = min(receive_maximum, _FEW)
         self._max_packet = max_packet
         self._resumed = resumed
         if resumed:
-            self._reopen()
+            self._set_room()
 
     def end(self) -> None:
         self._max_packet = self._room = 0
@@ -283,30 +271,31 @@ class MqttDelivery(Delivery):
     def subscribed(self, key: Key, qos: int, send_current: bool) -> None:
         self.granted[key] = min(qos, _AT_LEAST_ONCE)
         if qos == _AT_MOST_ONCE:
-            self._looks_up = True
-            self._in_flight()
-        elif self._older is None:
-            self._reopen()
+            self._look_up()
+        self._set_room()
         self._awaited[key] = send_current
         self._told.pop(key, None)
 
     def subscribed_anew(self, keys: Collection[Key]) -> None:
         """What is in flight of these may be sent again."""
-        if keys:
-            self._in_flight().disown(keys)
+        self._ids.disown(keys)
 
     def settled(self, key: Key, registered: bool) -> None:
         """The core confirmed or refused it, and has told what was due."""
         self._awaited.pop(key, None)
         if not registered:
+            self._look_up()
             self.granted.pop(key, None)
 
     def unsubscribed(self, key: Key) -> bool:
         """Whether it was subscribed, for all we know."""
-        self._looks_up = True
-        self._in_flight()
+        self._look_up()
         self._told.pop(key, None)
         return self.granted.pop(key, None) is not None or self._resumed
+
+    def _look_up(self) -> None:
+        self._looks_up = True
+        self._set_room()
 
     def _qos(self, key: Key) -> int:
         qos = self.granted.get(key)
@@ -321,21 +310,20 @@ class MqttDelivery(Delivery):
     def notify(self, announcement: Announcement) -> Lagging | None:
         notice: Notice = announcement.copies.get(self.encode) or self._copy(announcement)
         if notice.needs <= self._room:
-            older = self._older
-            if older is None:
-                self._older = notice
-                if self._receive_maximum == 1:
-                    self._room = 0
-                notice.to.append(self.address)
-                return None
-            if notice.id != older.id and notice.sent != older.sent:
-                self._newer, self._room = notice, 0
+            in_flight = self._in_flight
+            if not in_flight or (
+                len(in_flight) < self._few
+                and notice.ack not in in_flight
+                and notice.sent not in in_flight.values()
+            ):
+                in_flight[notice.ack] = notice.sent
                 notice.to.append(self.address)
                 return None
         return self._notify(notice, announcement) if self._max_packet else None
 
     def _copy(self, announcement: Announcement) -> Notice:
-        notice = announcement.copies[self.encode] = self.encode(announcement.message)[0]
+        (notification,) = announcement.message.notifications
+        notice = announcement.copies[self.encode] = self.encode(notification)
         if self._acks.hold(notice.sent):
             notice.needs = _THE_LONG_WAY
         return notice
@@ -352,27 +340,28 @@ class MqttDelivery(Delivery):
             if packet:
                 announcement.own.append((self.address, packet))
             return None
-        in_flight = self._in_flight()
-        if in_flight.full():
+        if self._ids.full():
             return self._leave_out(announcement.step)
-        id = in_flight.take(notice.id, notice.sent)
-        if id == notice.id and fitting is notice:
+        ack = self._ids.take(notice.ack, notice.sent)
+        if ack == notice.ack and fitting is notice:
             notice.to.append(self.address)
-        elif id is not None:
-            announcement.own.append((self.address, fitting.packet(QOS_1, id)))
+        elif ack is not None:
+            announcement.own.append((self.address, fitting.packet(QOS_1, ack)))
         return None
 
-    def tell(self, message: ServerMessage) -> tuple[bytes, Lagging | None]:
-        """To this session alone, the answer to a SUBSCRIBE, or what it had missed: the packets, and
-        whether something had to be left out."""
-        packets, left_out = list[bytes](), None
-        for notice in self.encode(message):
-            packet = self._packet(notice)
-            if isinstance(packet, bytes):
-                packets.append(packet)
-            else:
-                left_out = packet or left_out
-        return b"".join(packets), left_out
+    def tell(
+        self, message: ServerMessage
+    ) -> tuple[list[tuple[Notification, bytes]], Lagging | None]:
+        """To this session alone, the answer to a SUBSCRIBE, or what it had missed: what is to be
+        sent, with its packet, and whether something had to be left out."""
+        packets, left_out = list[tuple[Notification, bytes]](), None
+        for notification in message.notifications:
+            packet = self._packet(self.encode(notification))
+            if isinstance(packet, Lagging):
+                left_out = packet
+            elif packet:
+                packets.append((notification, packet))
+        return packets, left_out
 
     def _packet(self, notice: Notice) -> bytes | Lagging | None:
         """To be sent now; or that it is left out; or nothing, if it need not be sent."""
@@ -389,13 +378,12 @@ class MqttDelivery(Delivery):
             return None
         if qos == _AT_MOST_ONCE:
             return self._once(fitting, flags)
-        in_flight = self._in_flight()
-        if in_flight.full():
+        if self._ids.full():
             if send_current:
                 self._awaited[key] = True
             return self._leave_out(0)
-        id = in_flight.take(notice.id, notice.sent)
-        return None if id is None else fitting.packet(QOS_1 | flags, id)
+        ack = self._ids.take(notice.ack, notice.sent)
+        return None if ack is None else fitting.packet(QOS_1 | flags, ack)
 
     def _fitting(self, notice: Notice) -> Notice | None:
         """In the size that the client takes, if there is one."""
@@ -407,77 +395,50 @@ class MqttDelivery(Delivery):
         if self._told.get(notice.key) == notice.sent:
             return b""  # QoS 0 is never acked, so the core says it again and again
         self._told[notice.key] = notice.sent
-        return notice.packet(flags, 0) if flags else notice.once()
+        return notice.packet(flags) if flags else notice.once()
 
     def _pass_over(self, notice: Notice) -> None:
         """The client asked not to be sent what there was before it subscribed."""
         if self.granted.get(notice.key) == _AT_LEAST_ONCE:
-            self._acks.of(notice.sent).append(self)
-            self._acks.count += 1
+            self._acks.add(notice.sent, self)
         else:
             self._told[notice.key] = notice.sent
 
     # What is in flight.
 
-    def acked(self, data: bytes) -> int:
-        """What arrived: how many acks are gathered with it; 0, and nothing was done, if it is
-        anything but PUBACKs in their short form."""
-        older, acks = self._older, self._acks
-        if older is not None:
-            newer = self._newer
-            if data == older.ack:
-                self._older, self._newer, self._room = newer, None, self._max_packet
-                (older.acked or acks.of_notice(older)).append(self)
-                acks.count += 1
-                return acks.count
-            if newer is not None and data == older.ack + newer.ack:
-                self._older, self._newer, self._room = None, None, self._max_packet
-                (older.acked or acks.of_notice(older)).append(self)
-                (newer.acked or acks.of_notice(newer)).append(self)
-                acks.count += 2
-                return acks.count
-        ids = pubacks(data) if data[0] == _PUBACK else None
-        if ids is None:
-            return 0
-        for id in ids:
-            self.acked_id(id)
-        return acks.count
+    def acked(self, data: bytes) -> bytes:
+        """What arrived, from the beginning of a packet: the PUBACKs at its beginning are taken off,
+        as far as they are awaited. What is left of it."""
+        sent = self._in_flight.pop(data, None)
+        if sent is not None:  # as nearly always
+            self._acks.add(sent, self)
+            data = b""
+        else:
+            data = self._acked_several(data)
+        if self._full:
+            self._acks.may_have_room(self)
+        return data
+
+    def _acked_several(self, data: bytes) -> bytes:
+        at = 0
+        while sent := self._in_flight.pop(data[at : at + _ACK_BYTES], None):
+            self._acks.add(sent, self)
+            at += _ACK_BYTES
+        return data[at:]
 
     def acked_id(self, id: int) -> None:
-        acks = self._acks
-        sent = self._in_flight().acked(id)
-        self._reopen()
-        if sent is not None:
-            acks.of(sent).append(self)
-        if self._full:
-            acks.may_have_room(self)
-        acks.count += 1
+        """By a PUBACK of any form."""
+        self.acked(puback(id))
 
-    def _in_flight(self) -> PacketIds:
-        """The table; from now on the short way is closed, until it is empty."""
-        ids = self._ids
-        if ids is None:
-            ids = self._ids = PacketIds(self._receive_maximum)
-        for notice in (self._older, self._newer):
-            if notice is not None:
-                ids.take(notice.id, notice.sent)
-        self._older = self._newer = None
-        self._room = 0
-        return ids
-
-    def _reopen(self) -> None:
-        """The short way, if nothing is in its way."""
-        if self._ids is None or not self._ids.in_flight:
-            self._ids = None
-            self._room = 0 if self._congested or self._looks_up else self._max_packet
+    def _set_room(self) -> None:
+        self._room = 0 if self._congested or self._looks_up else self._max_packet
 
     # Lagging.
 
     def make_room(self) -> Drained | None:
         """After acks: is there room enough again?"""
-        if self._full and len(self._in_flight().in_flight) <= self._receive_maximum // 2:
+        if self._full and len(self._in_flight) <= self._ids.receive_maximum // 2:
             self._full = False
-            self._reopen()
             return self._drained()
         return None
 
@@ -486,19 +447,18 @@ class MqttDelivery(Delivery):
         self._congested = True
         if not self._max_packet:
             return None
-        self._in_flight()
+        self._set_room()
         return None if self._full else Lagging(self)
 
     def resume(self) -> Drained | None:
         self._congested = False
         if not self._max_packet:
             return None
-        self._in_flight()
-        self._reopen()
+        self._set_room()
         return self._drained()
 
     def _leave_out(self, step: int) -> Lagging | None:
-        self._full = self._ids is not None and self._ids.full()
+        self._full = self._ids.full()
         if self._since is not None and step >= self._since:
             return None
         self._since = step

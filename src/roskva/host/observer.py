@@ -5,12 +5,18 @@ nothing and must not raise. This one, which they have if nobody watches, ignores
 """
 
 from collections.abc import Sequence
+from typing import Final, Literal, get_args
 
 from roskva.core.effects import Acked
 from roskva.core.session import Session
 from roskva.model import Update
 from roskva.wire.links import Push
 from roskva.wire.messages import Ack, Notification, OperationStatus
+
+Way = Literal["fast", "bridge", "own", "start"]
+"""By which an update came to its matcher: as it was committed; from the bridge; because the shard
+read its feed; or because it read it when it started, before it said anything."""
+WAYS: Final[tuple[Way, ...]] = get_args(Way)
 
 
 class Observer:
@@ -22,6 +28,16 @@ class Observer:
     def offered(self, updates: Sequence[tuple[int, Update]]) -> None:
         """They came from the bridge, and are not applied yet."""
 
+    def applied(self, shard: int, way: Way, updates: int) -> None:
+        """So many that were news to the matcher."""
+
+    def missed(self, shard: int) -> None:
+        """A range of the feed was neither handed to the matcher nor left to the bridge."""
+
+    def reads_alone(self, shard: int, alone: bool) -> None:
+        """It begins to read what is not on the fast path, for lack of a bridge; or leaves that to
+        the bridge again."""
+
     def matched(self, pushes: Sequence[Push]) -> None:
         """They are on their way to a registrar."""
 
@@ -31,7 +47,10 @@ class Observer:
         """They came from a shard, and nobody is told yet."""
 
     def told(self, notifications: Sequence[Notification], sessions: int) -> None:
-        """So many sessions are told each of these."""
+        """So many sessions are to be told each of these."""
+
+    def handed(self, notifications: Sequence[Notification], connections: int) -> None:
+        """So many connections have taken each of these; who was left out, or had it, is not one."""
 
     def acked(self, event: Acked) -> None:
         """Notifications have reached clients: many at once."""

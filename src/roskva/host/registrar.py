@@ -1,4 +1,4 @@
-"""A registrar: its sessions and links, what goes out to many at once, and the way of a publish.
+"""A registrar: its sessions and links, and what goes out to many at once.
 
 **Telling.** What the core says to many sessions alike goes through the `Fanout`: each connection's
 delivery joins those who get the same bytes, gets bytes of its own, or is left out and *lags*. A
@@ -8,16 +8,12 @@ updates nobody is left behind, and nobody is told an older version after a newer
 the core says nothing. What concerns one session alone (`Send`) leaves at once, and what a delivery
 has to tell the core waits until the effects in hand are carried out.
 
-**Publishing.** The updates of one request go to the shards of their objects, each part on its link,
-and are answered together when every part is. A part whose link breaks, or whose shard says nothing
-for too long, is refused for now: whether it reached the feed is not known, and publishing it again
-does no harm.
+**Publishing** is in `host/submissions.py`: this here says when links come and go.
 """
 
-import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -28,33 +24,33 @@ from roskva.core.effects import (
     Event,
     FromConnection,
     FromLink,
-    Handle,
     Lagging,
     LinkDown,
     LinkUp,
     Send,
-    SendLink,
     Tick,
 )
 from roskva.core.identity import TokenKeys
 from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.errors import Fenced, RoskvaError, Unavailable, error_of
+from roskva.errors import Fenced, error_of
+from roskva.host.batching import Batching, BatchMs
 from roskva.host.delivery import Announcement, Delivery, Write
-from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Submitted
+from roskva.host.effects import AudienceChecked, CheckAudience, Settled, Stopping, Submitted
 from roskva.host.observer import Observer
-from roskva.model import Key, Update, shard_of
+from roskva.host.submissions import Holding, Submissions
+from roskva.model import Key
 from roskva.wire.links import (
     NotPublished,
-    PublishUpdates,
+    Push,
     Pushes,
     RowRefused,
     Superseded,
     UpdatesPublished,
+    Versions,
     Welcome,
 )
 from roskva.wire.messages import ClientMessage
 
-PUBLISH_TIMEOUT_S: Final = 10.0
 SLICE: Final = 1000
 """Deliveries notified before the loop gets its turn."""
 MOST_TOGETHER: Final = 250
@@ -62,7 +58,7 @@ MOST_TOGETHER: Final = 250
 the processor's caches. But the first of them waits until all were notified."""
 
 Outputs = list[Write | Lagging]
-HostEvent = Event | Submitted | AudienceChecked
+HostEvent = Event | Submitted | Stopping | AudienceChecked
 HostEffect = Effect | Write | Settled | CheckAudience
 
 
@@ -75,28 +71,28 @@ class RegistrarHost:
         now: float,
         observer: Observer | None = None,
         slice: int = SLICE,
+        batch_ms: BatchMs | None = None,
+        holding: Holding | None = None,
     ) -> None:
-        """`slice`: how many sessions are told at a time."""
+        """`slice`: how many sessions are told at a time. `holding`: of publishes, for shards that
+        are away."""
         self.core = Registrar(config, keys, wall_us, now)
         self.observer = observer or Observer()
         self.guarded: frozenset[str] = frozenset()
         """Apps that are asked before each notification."""
-        self.reached: set[int] = set()
-        """Shards to which a link is up."""
+        self.submissions = Submissions(config.shards, holding or Holding())
         self.welcomed: set[int] = set()
-        """Of these, the ones that have answered: one that hangs can be reached as well."""
-        self.fanout = Fanout(slice)
-        self.parts: dict[int, _Part] = {}
-        """Of requests to publish, by the number under which a shard knows them."""
-        self.requests = 0
-        self.give_up_at = math.inf
+        """Shards that have answered on their link: one that hangs can be reached as well."""
+        self.fanout = Fanout(slice, self.observer)
+        self.batching = Batching(batch_ms)
         self._effects: list[HostEffect] = []
         self._events: deque[Event] = deque()
 
     def next_deadline(self) -> float:
         if self.fanout.pending:
             return 0.0
-        return min(self.core.next_deadline(), self.give_up_at)
+        deadline = min(self.core.next_deadline(), self.submissions.give_up_at)
+        return min(deadline, self.batching.next_deadline()) if self.batching.windows else deadline
 
     def step(self, event: HostEvent, now: float) -> list[HostEffect]:
         kind = type(event)
@@ -122,14 +118,18 @@ class RegistrarHost:
             case Tick():
                 self._tick(now)
             case Submitted():
-                self._submit(event, now)
+                self._effects += self.submissions.submit(event, now)
+            case Stopping():
+                self._effects += self.submissions.let_go()
             case AudienceChecked(broadcast=broadcast):
                 self._fan_out(broadcast)
             case LinkUp(link=int() as shard):
-                self.reached.add(shard)
-                self._run(event, now)
+                self._run(event, now)  # its hello comes first
+                self._effects += self.submissions.link_up(shard)
             case LinkDown(link=int() as shard):
-                self._link_down(shard)
+                self.welcomed.discard(shard)
+                self.batching.take(shard)
+                self._effects += self.submissions.link_down(shard, now)
                 self._run(event, now)
             case _:
                 self._run(event, now)
@@ -137,8 +137,9 @@ class RegistrarHost:
     def _tick(self, now: float) -> None:
         if self.fanout.pending:
             self._written(self.fanout.work())
-        if now >= self.give_up_at:
-            self._give_up(now)
+        for shard, pushes in self.batching.closed(now):
+            self._run(FromLink(shard, Pushes(pushes)), now)
+        self._effects += self.submissions.give_up(now)
         if now >= self.core.next_deadline():
             self._run(Tick(), now)
 
@@ -186,13 +187,21 @@ class RegistrarHost:
         message, shard = event.message, event.link
         kind = type(message)
         if kind is Pushes:
-            self.observer.arrived(shard, message.pushes)  # type: ignore[union-attr, arg-type]
+            pushes: Sequence[Push] = message.pushes  # type: ignore[union-attr]
+            self.observer.arrived(shard, pushes)  # type: ignore[arg-type]
+            if self.batching.batch_ms is not None:
+                at_once = self.batching.hold(shard, pushes, now, self.fanout.pending)
+                event = FromLink(shard, Pushes(at_once))
+        elif kind is Versions:
+            if self.batching.windows and (held := self.batching.take(shard)):
+                self._run(FromLink(shard, Pushes(held)), now)
         elif kind is UpdatesPublished:
-            self._settle(message.request, message.versions)  # type: ignore[union-attr]
+            versions = message.versions  # type: ignore[union-attr]
+            self._effects += self.submissions.answered(message.request, versions)  # type: ignore[union-attr]
             return
         elif kind is NotPublished:
             error = error_of(message.code, message.text)  # type: ignore[union-attr]
-            self._settle(message.request, error)  # type: ignore[union-attr]
+            self._effects += self.submissions.answered(message.request, error)  # type: ignore[union-attr]
             return
         elif kind is Welcome:
             self.welcomed.add(shard)  # type: ignore[arg-type]
@@ -207,77 +216,6 @@ class RegistrarHost:
         if session is not None:
             self.observer.ended(session, code)
 
-    def _link_down(self, shard: int) -> None:
-        self.reached.discard(shard)
-        self.welcomed.discard(shard)
-        gone = Unavailable(f"shard {shard} went away")
-        for request in [r for r, part in self.parts.items() if part.shard == shard]:
-            self._settle(request, gone)
-
-    # Publishing.
-
-    def _submit(self, event: Submitted, now: float) -> None:
-        by_shard: dict[int, list[int]] = {}
-        shards = self.core.config.shards
-        for place, update in enumerate(event.updates):
-            if type(update) is Update:
-                by_shard.setdefault(shard_of(update.object, shards), []).append(place)
-        outcomes: list[Any] = list(event.updates)  # what shards answer takes the place of updates
-        submission = _Submission(event.request, outcomes, len(by_shard))
-        if not by_shard:
-            self._effects.append(Settled(submission.request, submission.outcomes))
-        for shard, places in by_shard.items():
-            self.requests += 1
-            part = self.parts[self.requests] = _Part(submission, places, shard)
-            if shard not in self.reached:
-                away = Unavailable(f"shard {shard} is not there at the moment")
-                self._settle(self.requests, away)
-                continue
-            part.give_up_at = now + PUBLISH_TIMEOUT_S
-            self.give_up_at = min(self.give_up_at, part.give_up_at)
-            updates = [event.updates[place] for place in places]
-            message = PublishUpdates(self.requests, updates)  # type: ignore[arg-type]
-            self._effects.append(SendLink(shard, message))
-
-    def _settle(self, request: int, outcome: Sequence[int | RoskvaError] | RoskvaError) -> None:
-        part = self.parts.pop(request, None)
-        if part is None:
-            return  # it was given up
-        submission = part.submission
-        places, outcomes = part.places, submission.outcomes
-        if isinstance(outcome, RoskvaError):
-            outcome = [outcome] * len(places)
-        for place, one in zip(places, outcome, strict=True):
-            outcomes[place] = one
-        submission.left -= 1
-        if not submission.left:
-            self._effects.append(Settled(submission.request, submission.outcomes))
-
-    def _give_up(self, now: float) -> None:
-        late = [r for r, part in self.parts.items() if now >= part.give_up_at]
-        for request in late:
-            silent = Unavailable(f"shard {self.parts[request].shard} does not answer")
-            self._settle(request, silent)
-        self.give_up_at = min((p.give_up_at for p in self.parts.values()), default=math.inf)
-
-
-class _Submission(msgspec.Struct):
-    """A request to publish, as its shards answer."""
-
-    request: Handle
-    outcomes: list[int | RoskvaError]
-    left: int
-    """Shards that have not answered."""
-
-
-class _Part(msgspec.Struct):
-    """What of a submission is one shard's."""
-
-    submission: _Submission
-    places: list[int]
-    shard: int
-    give_up_at: float = math.inf
-
 
 class _Wave(msgspec.Struct):
     announcement: Announcement
@@ -287,8 +225,9 @@ class _Wave(msgspec.Struct):
 class Fanout:
     """One announcement to many, a slice at a time."""
 
-    def __init__(self, slice: int = SLICE) -> None:
+    def __init__(self, slice: int = SLICE, observer: Observer | None = None) -> None:
         self._slice = slice
+        self._observer = observer or Observer()
         self._waves: OrderedDict[Key, list[_Wave]] = OrderedDict()
         """By object, the oldest first. Rarely more than one of an object: a version for some, and
         *unknown* for others."""
@@ -307,10 +246,10 @@ class Fanout:
             self._add(effect.message.notifications[0].object, announcement, deliveries)
             return outputs
         if len(deliveries) <= MOST_TOGETHER:
-            _notify(deliveries, announcement, outputs)
+            self._notify(deliveries, announcement, outputs)
             return outputs
         for at in range(0, len(deliveries), MOST_TOGETHER):
-            _notify(deliveries[at : at + MOST_TOGETHER], announcement, outputs)
+            self._notify(deliveries[at : at + MOST_TOGETHER], announcement, outputs)
         return outputs
 
     def work(self) -> Outputs:
@@ -322,7 +261,7 @@ class Fanout:
             announcement, deliveries = waves[0].announcement, waves[0].deliveries
             while deliveries and room > 0:
                 count = min(len(deliveries), room, MOST_TOGETHER)
-                _notify([deliveries.popleft() for _ in range(count)], announcement, outputs)
+                self._notify([deliveries.popleft() for _ in range(count)], announcement, outputs)
                 room -= count
             if not deliveries:
                 del waves[0]
@@ -343,10 +282,16 @@ class Fanout:
         rest = [each for each in deliveries if each not in early] if early else deliveries
         waiting.append(_Wave(announcement, deque([*first, *rest])))
 
-
-def _notify(deliveries: Sequence[Delivery], announcement: Announcement, outputs: Outputs) -> None:
-    for delivery in deliveries:
-        lagging = delivery.notify(announcement)
-        if lagging is not None:
-            outputs.append(lagging)
-    outputs += announcement.writes()
+    def _notify(
+        self, deliveries: Sequence[Delivery], announcement: Announcement, outputs: Outputs
+    ) -> None:
+        for delivery in deliveries:
+            lagging = delivery.notify(announcement)
+            if lagging is not None:
+                outputs.append(lagging)
+        handed, announcement.taken = announcement.taken, 0
+        for write in announcement.writes():
+            handed += len(write.addresses)
+            outputs.append(write)
+        if handed:
+            self._observer.handed(announcement.message.notifications, handed)
