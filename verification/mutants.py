@@ -80,7 +80,7 @@ interest recorded after the load
         self.unflushed.lay_over(entry, key) → pass
 late load hides a newer version
     core.matcher:Matcher._merge_row
-        if row.version > entry.version(): → if True:
+        if (row.generation, row.version) > (entry.generation, entry.version()): → if True:
 reset from beyond a gap applied again
     core.matcher:Matcher._merge
         if not in_order: → if False:
@@ -95,7 +95,7 @@ recreated feed taken for the old one
         self._new_epoch(feed.lineage, 0, feed.bits) → self.lineage, self.applied = feed.lineage, 0
 new epoch not announced
     core.matcher:Matcher._new_epoch
-        self.announcing = dict.fromkeys(self.objects) → pass
+        self._announce_all() → pass
 answers before catching up
     core.matcher:Matcher.__init__
         self.caught_up = False → self.caught_up = True
@@ -104,6 +104,35 @@ reset only merged
         self.update = None → pass
     core.objects:Unflushed.forget
         self.updates.pop(key, None) → pass
+reset of an app forgotten over a crash
+    core.matcher:Matcher._flush
+        tuple(self.generations.items()) if self.shard_row_due else () → ()
+reset of an app counts from beyond a gap
+    core.matcher:Matcher._merge
+        in_order and self._reset_app( → self._reset_app(
+version of an older generation still stands
+    core.matcher:Matcher.known
+        and entry.generation == self.generation_of(key) → and True
+older version keeps those out that follow a reset of its app
+    core.objects:ObjectEntry.merge
+        if generation != self.generation: → if False:
+reset of an app that comes twice counts twice
+    core.matcher:Matcher._reset_app
+        if generation <= self.generations.get(app, NO_GENERATION): → if False:
+    core.matcher:Matcher._reset_app
+        self.generations[app] = generation
+        → self.generations[app] = max(generation, self.generations.get(app, NO_GENERATION) + 1)
+reset of an app touches the others
+    core.matcher:Matcher.generation_of
+        generations.get(app_of(key), NO_GENERATION) → max(generations.values())
+client that was away is not told of the reset of its app
+    core.matcher:Matcher.epoch_of
+        mark_under(entry.mark, self.generation_of(key)) → entry.mark
+reset of an app begins anew whenever it is asked for
+    host.shard:ShardHost._reset_app
+        elif message.generation <= known: → elif not message.generation:
+    host.shard:ShardHost._reset_app
+        record = Update(app_key(app), message.generation, → record = Update(app_key(app), known + 1,
 source named across a gap
     core.matcher:Matcher._push
         update.source if in_order else None → update.source
@@ -154,7 +183,7 @@ registrations never compared
     core.registrations:Registrations.compare_digests
         session.sync_asked_at = self.interests.now → return
 nothing sent twice
-    core.admission:SessionAdmission._check
+    core.admission:SessionAdmission._tell_again
         self.registrar.start_walk(session, repeats=True) → pass
 row does not learn the number of a session it is older than
     core.rows:Rows._writes
@@ -170,7 +199,50 @@ refused, and still in the row
         if self.unregister(session, key): → if False:
 packet id reused while in flight
     host.mqtt:PacketIds.take
-        proposed if proposed not in self.in_flight else self._free_id() → proposed
+        proposed if proposed not in self.in_flight else self._free() → proposed
+
+one principal may have any number of rows
+    core.rows:Rows._count
+        if not self.shares.has_room( → if False and not self.shares.has_room(
+rows of before a start count for nobody
+    core.shares:Shares.read
+        self.holds, self.round, self.read_to = self.round, Count(), _NOTHING
+        → self.round, self.read_to = Count(), _NOTHING
+rows count only once a round has found them
+    core.shares:Shares.changed
+        self.holds.add(account, clients, registrations) → pass
+nobody in particular counts as one
+    core.shares:Shares.has_room
+        if not account: → if False:
+    core.shares:Shares.changed
+        if not account: → if False:
+# What nobody needs any more.
+client collected that is online
+    core.rows:Rows._lets_go
+        if row.created or not holder.created: → if False:
+client collected that was back since its row was read
+    core.rows:Rows._collect
+        touched, self.touched = self.touched or (), None → touched, self.touched = (), None
+client collected whose registrar did not say that it is there
+    core.row_writes:RowWrites.tell_owner
+        session.held_in != link.incarnation → False
+half of a client's row deleted
+    store.rows:operations_of
+        (DeleteRow(client_key(write.client)),)
+        → (DeleteCell(client_key(write.client), _CREATED),
+        DeleteCell(client_key(write.client), _SEEN),)
+row that belongs to nobody kept
+    core.expiry:client_expires_at
+        if not row.created: → if False:
+end of a session not remembered
+    core.rows:Rows._close
+        if message.expiry_s is not None: → if False:
+session whose end is not known taken for closed
+    core.expiry:client_expires_at
+        if row.open else → if False else
+dropped object told as known
+    core.matcher:Matcher.collect
+        self.absent = shard_epoch(page.bits) → pass
 
 # The hosts.
 older announcement goes on after a newer one
@@ -187,24 +259,64 @@ publisher answered before its update is applied
 old news of the feed's end believed
     host.shard:ShardHost._feed_ends
         event.last > self.feed_end → True
+gap left for ever to a bridge that brings nothing
+    host.shard:ShardHost._read_feed
+        self.read_later = now + _GAP_PATIENCE_S, matcher.feed_last → self.read_later = None
+waiting bridge not told of what is left to it
+    host.shard:ShardHost._tell_of_gap
+        if not self.gap_awaited or → if True or
+shard reads what a living bridge would bring
+    host.shard:ShardHost._note_bridge
+        alone = gone or → alone = True or
 group that is not durable counted as published
     host.shard:ShardHost._refuse
         self._answer_no(link, number, error)
         → self._effects.append(SendLink(link, UpdatesPublished(number, [0])))
 publish on a broken link counted as published
-    host.registrar:RegistrarHost._link_down
-        self._settle(request, gone) → self._settle(request, [0])
+    host.submissions:Submissions.link_down
+        outputs += self._hold(request, part, now) → outputs += self.answered(request, [0])
+held publish answered before it is durable
+    host.submissions:Submissions._hold
+        part.held_bytes = size
+        → return self.answered(request, [0])
+reset that may be in the feed sent again
+    host.submissions:Submissions.link_down
+        any(update.reset for update in part.updates) → False
+held publish forgotten
+    host.submissions:Submissions.link_up
+        part.shard == shard and part.held_bytes → False
 device sent more than its window
     host.mqtt:PacketIds.full
         len(self.in_flight) >= self.receive_maximum → False
 connection that drained goes on lagging
     host.delivery:MessageDelivery.resume
         self._joins = not self._ended → pass
+window that does not close
+    host.batching:Batching.closed
+        if now >= window.closes_at → if False
+older of two pushes kept
+    host.batching:Batching.hold
+        held[push.object] = push → held.setdefault(push.object, push)
+held over a link that broke
+    host.registrar:RegistrarHost._other
+        self.batching.take(shard) → pass
 
 # The client.
+back before the server heard that it had left, and told nothing
+    core.client:ClientMachine._register
+        elif key in self.former: → elif False:
+late version from before a reset believed
+    core.client:ClientMachine._notified
+        mark_of(acked[1]) not in (NO_MARK, mark_of(epoch)) → False
 client hands on whatever it is told
     core.client:ClientMachine._notified
-        told = due(self.acked.get(key, NEVER), known) → told = Due.VERSION
+        told = due(acked, known) → told = Due.VERSION
+session that an owner could not place is not told of again
+    core.row_writes:RowWrites.tell_owner
+        link.requests[request] = (session, ()) → session.held_in = link.incarnation
+client is away though its session could not be placed
+    core.rows:Rows._failed
+        self.note_sessions_unknown(now) → pass
 """)
 )
 

@@ -10,14 +10,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from verification.exploration import search
 from verification.exploration.bounds import CONFIGURATIONS
-from verification.exploration.search import (
-    WITHIN_BOUNDS,
-    Exploration,
-    Hunted,
-    explore,
-    hunt_within_bounds,
-)
 from verification.mutants import MUTANTS, hunt, on_all_cores
 
 console = Console()
@@ -52,8 +46,8 @@ def report_exploration(bar_of: Bar, json: bool) -> int:
     started = time.monotonic()
     explorations, hunts = _results(
         bar_of("clusters and planted bugs"),
-        (explore, CONFIGURATIONS),
-        (hunt_within_bounds, WITHIN_BOUNDS),
+        (search.explore, CONFIGURATIONS),
+        (search.hunt_within_bounds, search.WITHIN_BOUNDS),
     )
     if json:
         result = {"explorations": explorations, "mutants": hunts}
@@ -67,7 +61,7 @@ def report_exploration(bar_of: Bar, json: bool) -> int:
     return 1 if broken or lived else 0
 
 
-def _print_hunted(hunts: list[Hunted]) -> None:
+def _print_hunted(hunts: list[search.Hunted]) -> None:
     table = Table("planted bug", "states", "shows as", title_justify="left")
     for hunted in hunts:
         found = hunted.exploration.violations
@@ -78,7 +72,7 @@ def _print_hunted(hunts: list[Hunted]) -> None:
     console.print(f"[bold]{caught} of {len(hunts)} planted bugs caught[/]")
 
 
-def _print_explorations(explorations: list[Exploration]) -> None:
+def _print_explorations(explorations: list[search.Exploration]) -> None:
     table = Table("bounds", "states", "transitions", "seconds", "violations")
     for exploration in explorations:
         bounds = exploration.bounds

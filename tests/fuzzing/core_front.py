@@ -91,6 +91,9 @@ class CoreFront(RecordingFront):
     def received(self, conn: Delivery, principal: Principal, message: FromClient) -> None:
         self.step(FromConnection(conn, message, principal=principal))
 
+    def check_publishing(self, principal: Principal, body_bytes: int) -> None:
+        pass
+
     def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         answered([7 for _ in updates])
 

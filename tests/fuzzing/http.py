@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
@@ -13,9 +14,10 @@ from roskva.channels.http import NewUpdate, http_app, update_of
 from roskva.channels.peers import AdminDoor
 from roskva.config import Config
 from roskva.errors import RoskvaError
-from roskva.model import NOBODY
+from roskva.model import NOBODY, Update
 from roskva.server.access.authority import AllowAll
 from roskva.server.admission import Admission
+from roskva.server.space import DiskSpace
 
 _BODIES: Final = [
     b'{"app":"contacts","name":"alice","version":41}',
@@ -34,7 +36,7 @@ class _Body(msgspec.Struct):
 
 @cache
 def _admission() -> Admission:
-    return Admission(Config(), AllowAll())
+    return Admission(Config(), AllowAll(), DiskSpace(Path(), 0))
 
 
 def _admits(data: bytes) -> bool:
@@ -44,7 +46,10 @@ def _admits(data: bytes) -> bool:
             {"data": msgspec.json.decode(data)}, _Body, strict=False, str_keys=True
         ).data
         news = body if isinstance(body, list) else [body]
-        outcome = _admission().admit_all(NOBODY, [update_of(new) for new in news])
+        updates = [found for new in news if isinstance(found := update_of(new), Update)]
+        if len(updates) < len(news):
+            return False
+        outcome = _admission().admit_all(NOBODY, updates)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RoskvaError):
         return False
     return bool(outcome) and not any(isinstance(each, RoskvaError) for each in outcome)
@@ -57,7 +62,9 @@ class _App:
         self._loop = asyncio.new_event_loop()
         self._front = self._loop.run_until_complete(self._made())
         inside = cast(AdminView, None)  # publishing never looks there
-        self._app = http_app(self._front, inside, AdminDoor(Config(), open=True), 1 << 16)
+        self._app = http_app(
+            self._front, inside, AdminDoor(Config(), open=True), 1 << 16, 15.0, 10_000
+        )
 
     async def _made(self) -> RecordingFront:
         return RecordingFront()

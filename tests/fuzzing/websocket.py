@@ -8,6 +8,8 @@ from tests.fuzzing.core_front import CoreFront, Turning
 from tests.fuzzing.target import Target
 from tests.wire import examples
 
+from roskva.channels.connections import Connections
+from roskva.channels.hosts import Hosts
 from roskva.channels.origins import Origins
 from roskva.channels.peers import Peers
 from roskva.channels.websocket import WebSockets
@@ -17,7 +19,7 @@ from roskva.wire.websocket import FrameReader
 
 _MAX: Final = 4096
 _UPGRADE: Final = (
-    b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Extensions: permessage-deflate\r\n"
     b"Sec-WebSocket-Protocol: roskva.v1.msgpack\r\n\r\n"
@@ -72,7 +74,11 @@ class _Connections:
     def _open(self) -> None:
         self._front = CoreFront()
         self._sockets = WebSockets(
-            self._front, Peers(()), ADDRESSES, Origins((), True), _MAX, 3600.0
+            *(self._front, Peers(()), ADDRESSES, Connections(1000)),
+            *(Hosts(()), Origins((), True)),
+            max_bytes=_MAX,
+            handshake_s=3600.0,
+            write_s=3600.0,
         )
         self._state = _ServerState()
 

@@ -12,18 +12,21 @@ Names are given in order of appearance.
 from collections.abc import Hashable, Iterable
 from itertools import combinations
 
-from roskva.core.digest import sum_of
+from tests.digests import sum_of
+
 from roskva.core.effects import (
     Apply,
     ClientEvent,
     ClientRow,
     DropClient,
+    DropObject,
     DropRegistered,
     FeedEnd,
     FeedMissing,
     Notify,
     NotifyUnknown,
     ObjectRow,
+    PutAbsent,
     PutAssigned,
     PutClient,
     PutObject,
@@ -242,6 +245,10 @@ class Notation:
                 return f"{key} {self._object_row(row)}" + (" anew" if replace else "")
             case PutShard(epoch=epoch, lineage=lineage, applied=applied):
                 return f"shard {self.shard_epoch(epoch)} {self.place(lineage, applied)}"
+            case DropObject(key=key):
+                return f"-{key}"
+            case PutAbsent(epoch=epoch):
+                return f"absent {self.shard_epoch(epoch)}"
             case PutAssigned(limit=limit):
                 return f"assigned below {limit}"
             case PutClient(client=client, session=session, application=application):

@@ -9,6 +9,7 @@ from typing import Final
 from tests.scenarios.cluster import Cluster, Node, ScriptError
 from tests.scenarios.registrar import Link
 
+from roskva.core.collector import CollectorConfig
 from roskva.core.effects import (
     Apply,
     DropLink,
@@ -37,6 +38,7 @@ from roskva.store.memory import MemoryStore, Snapshot
 from roskva.wire.links import ToShard
 
 FEED_TICK: Final = 5.0
+NO_COLLECTING: Final = CollectorConfig(first_delay=1e9)
 
 
 class Feed:
@@ -99,6 +101,7 @@ class ShardNode(Node):
             assigned=layout.assigned_of(cells),
             wall_us=self.cluster.wall_us(),
             now=self.now(),
+            collecting=NO_COLLECTING,
         )
         self._from_feed(FeedEnd(self.feed.lineage, self.feed.last(), self._bits()))
         self.after(FEED_TICK, self._feed_tick)

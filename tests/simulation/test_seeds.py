@@ -56,7 +56,7 @@ def test_a_tape_replays_as_the_seed_ran(tmp_path: Path) -> None:
 
 
 def test_a_failing_tape_shrinks_to_fewer_faults() -> None:
-    planted_bug = next(mutant for mutant in MUTANTS if mutant.name == "notify if different")
+    planted_bug = next(mutant for mutant in MUTANTS if mutant.name == "reset only merged")
     with planted(planted_bug):
         seed = next(seed for seed in range(20) if run_tape(tape_of(seed)).violation)
         small = shrink(tape_of(seed))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from roskva.simulation.tape import tape_of
@@ -12,7 +13,10 @@ LIFETIME = 150.0
 
 
 def run(seed: int, *revoked_at: float) -> Counter[str]:
-    world = World(tape_of(seed))
+    tape = tape_of(seed)
+    # All of them are one principal here, which may have as many clients as there are.
+    swarm = msgspec.structs.replace(tape.swarm, max_clients=0)
+    world = World(msgspec.structs.replace(tape, swarm=swarm))
     world.token_lifetime = LIFETIME
     for at in revoked_at:
         world.clock.after(at, world.revoke)

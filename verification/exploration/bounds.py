@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-CHANGES: Final = ("publishes", "operations", "declarations", "deliveries")
+CHANGES: Final = ("publishes", "operations", "declarations", "deliveries", "app_resets")
 """What users and the pipeline do; the rest are faults."""
 
 FAULTS: Final = (
@@ -45,6 +45,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Registrations with a version, up to date or one behind."""
     deliveries: int = 0
     """Of all that the feed holds, once more, by the bridge."""
+    app_resets: int = 0
+    """After each the versions of the app begin again, below all before."""
     losses: int = 0
     duplicates: int = 0
     reorders: int = 0
@@ -147,6 +149,8 @@ history lost with writes under way: publishes=2, clients at once
     2 of state_losses feed_losses recreations shard_crashes
 two faults: publishes=1, disk and links at once
     2 of losses*2 duplicates*2 reorders*2 hangups*2 client_crashes client_losses early_timers
+an app is reset: publishes=2 app_resets=1, links and clients at once
+    1 of shard_crashes missed_handovers failures link_breaks client_crashes
 """)
 """The largest come first: the last ones fill the cores that are left."""
 
@@ -167,5 +171,7 @@ a lossy connection: publishes=1 operations=1, disk and links at once
     1 of losses duplicates reorders lags hangups
 a declaration: publishes=2 operations=1 declarations=1, everything at once
     1 of client_crashes client_losses registrar_crashes row_losses recreations missed_handovers
+a reset: publishes=2 app_resets=1, everything at once
+    1 of missed_handovers shard_crashes client_crashes
 """)
 """Smaller ones, for planted bugs: a few seconds each."""

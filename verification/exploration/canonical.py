@@ -9,6 +9,7 @@ order of dictionaries or to which equal tuples are one object.
 
 from collections import OrderedDict, deque
 from enum import Enum
+from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
@@ -130,10 +131,12 @@ def _settle_steps(core: Registrar, lags: bool) -> None:
 def settle_shard(host: ShardHost) -> None:
     host.fast_path = every_app
     host.marked = -1
+    host.accounted = 0  # for the observer alone
     if not host.publishes:
         host.requests = 0
     if host.read_later is not None:
         host.read_later = LATER, host.read_later[1]
+    host.bridge_failed_at = NOW if host.bridge_failed_at == NOW else -inf
     _settle_matcher(host.matcher)
     rows = host.rows
     rows.sessions = 0
@@ -151,6 +154,8 @@ def _settle_matcher(core: Matcher) -> None:
         core.flush_id = core.flush_covers = core.flush_epoch = 0
     if core.caught_up:
         core.catch_up_to = None
+    if not core.announcing:
+        core.announced_apps = set()
     core.ids = max((core.flush_id, *(entry.load for entry in core.objects.values())))
 
 
@@ -158,7 +163,7 @@ _NUMBER: Final = attrgetter("address")
 _SKIPPED: Final = frozenset(
     (
         *("config", "keys", "standing", "counters", "_effects", "outbox", "registrar"),
-        *("observer", "fast_path"),
+        *("observer", "fast_path", "reads_alone"),
         "welcomed",  # the host decides nothing by it
         *("slow", "walk_repeats"),  # the one follows from `lagging`, the other counts
     )

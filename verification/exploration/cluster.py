@@ -16,24 +16,19 @@ from roskva.host.effects import Append, Appended, SetMarker
 from roskva.host.shard import _ASKERS, _MATCHER, _ROWS
 from roskva.model import Update
 from roskva.wire import links
-from verification.exploration import judge
+from verification.exploration import judge, machines
 from verification.exploration.bounds import Bounds
-from verification.exploration.machines import (
-    ClientMachines,
-    KnownSession,
-    Numbers,
-    RegistrarMachines,
-    ShardMachines,
-    TimeUp,
-)
 from verification.exploration.state import (
+    APP,
     CLOSE,
     START,
+    WHOLE_APP,
     ClientState,
     ExploredDisk,
     ExploredState,
     Wanted,
     Wire,
+    change_of,
     index_of,
     key_of,
 )
@@ -49,9 +44,9 @@ class ExploredShard:
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        self.numbers = Numbers()
+        self.numbers = machines.Numbers()
         self.values = self.numbers.values
-        self.shards = ShardMachines(self.numbers)
+        self.shards = machines.ShardMachines(self.numbers)
 
     def no_rows(self) -> list[int]:
         return [self.numbers.of(effects.ObjectRow())] * self.bounds.objects
@@ -120,7 +115,7 @@ class ExploredShard:
                 raise TypeError(f"not of a shard: {effect!r}")
 
     def shard_timer(self, state: ExploredState, timer: str) -> None:
-        self.to_shard(state, TimeUp(timer))
+        self.to_shard(state, machines.TimeUp(timer))
 
     # Its links.
 
@@ -135,7 +130,7 @@ class ExploredShard:
     def shard_silence(self, state: ExploredState, k: int) -> None:
         link = state.links[k]
         if link.handle() in self.shards.facts[state.shard].links:
-            self.to_shard(state, TimeUp("silence", link.handle()))
+            self.to_shard(state, machines.TimeUp("silence", link.handle()))
         else:
             link.upper_open = False  # the shard never heard of it
 
@@ -178,16 +173,19 @@ class ExploredShard:
     def _persist(self, disk: ExploredDisk, operation: effects.Persist) -> None:
         for write in operation.writes:
             self._write(disk, write)
-        judge.marker(disk, [self.values[row].version for row in disk.objects])
+        judge.marker(disk, [self.values[row] for row in disk.objects])
 
     def _write(self, disk: ExploredDisk, write: effects.Write) -> None:
         match write:
             case effects.PutObject(key=key, row=row):
                 index = index_of(key)
-                if row.version >= self.values[disk.objects[index]].version:
+                before = self.values[disk.objects[index]]
+                if (row.generation, row.version) >= (before.generation, before.version):
                     disk.objects[index] = self.numbers.of(row)
             case effects.PutShard():
                 disk.epoch, disk.lineage, disk.applied = write.epoch, write.lineage, write.applied
+                for _, generation in write.generations:
+                    disk.generation = max(disk.generation, generation)
             case effects.PutClient(client=client, session=session, application=application):
                 head = disk.head(client)
                 head.session = max(head.session, session)
@@ -219,12 +217,23 @@ class ExploredShard:
 
     def publish(self, state: ExploredState, index: int, handed_over: bool = True) -> None:
         state.published[index] += 1
-        update = Update(key_of(index), state.published[index])
+        update = Update(key_of(index), state.version_of(state.published[index]))
         self._from_backend(state, links.PublishUpdates(1, [update]), handed_over)
 
     def publish_unseen(self, state: ExploredState, index: int) -> None:
         state.spend("publishes")
         self.publish(state, index, handed_over=False)
+
+    def reset_app(self, state: ExploredState, handed_over: bool = True) -> None:
+        """A change of every object, that has no version."""
+        state.published = [change + 1 for change in state.published]
+        generation = state.disk.generation_of_feed() + 1
+        message = links.ResetApp(1, APP, generation)
+        self._from_backend(state, message, handed_over)
+
+    def reset_app_unseen(self, state: ExploredState) -> None:
+        state.spend("app_resets")
+        self.reset_app(state, handed_over=False)
 
     def deliver_again(self, state: ExploredState, first: int) -> None:
         """The bridge hands over all from this offset on, and waits for the answer."""
@@ -262,7 +271,7 @@ class ExploredShard:
             disk.feed_lineage += 1
             disk.feed, disk.feed_first = [], 1
         elif lost == "state":
-            disk.objects = self.no_rows()
+            disk.objects, disk.generation = self.no_rows(), 0
             disk.epochs += 1
             disk.epoch, disk.lineage, disk.applied = disk.epochs, disk.feed_lineage, START
         disk.boot += 1
@@ -270,22 +279,26 @@ class ExploredShard:
 
     def start_shard(self, state: ExploredState) -> None:
         disk = state.disk
-        stored = effects.PutShard(disk.epoch, disk.lineage, disk.applied)
+        generations = ((APP, disk.generation),) if disk.generation else ()
+        stored = effects.PutShard(disk.epoch, disk.lineage, disk.applied, generations)
         state.shard = self.shards.start(stored)
         self.feed_tick(state)
 
 
 def _entries(disk: ExploredDisk, first: int) -> list[tuple[int, Update]]:
     """All from this offset on."""
-    updates = [Update(key_of(index), version) for index, version in disk.feed[first - 1 :]]
+    updates = [
+        Update(key_of(index), version, reset=index == WHOLE_APP)
+        for index, version in disk.feed[first - 1 :]
+    ]
     return list(enumerate(updates, first))
 
 
 class Cluster(ExploredShard):
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(bounds)
-        self.clients = ClientMachines(self.numbers)
-        self.registrars = RegistrarMachines(self.numbers, lags=bounds.lags > 0)
+        self.clients = machines.ClientMachines(self.numbers)
+        self.registrars = machines.RegistrarMachines(self.numbers, lags=bounds.lags > 0)
 
     def initial(self) -> ExploredState:
         bounds, objects = self.bounds, range(self.bounds.objects)
@@ -330,7 +343,7 @@ class Cluster(ExploredShard):
                     client.identity = identity
 
     def client_timer(self, state: ExploredState, number: int, timer: str, registrar: int) -> None:
-        self.to_client(state, number, TimeUp(timer), registrar)
+        self.to_client(state, number, machines.TimeUp(timer), registrar)
 
     def _tell(self, state: ExploredState, number: int, event: Any) -> None:
         match event:
@@ -364,9 +377,7 @@ class Cluster(ExploredShard):
         if version < 0:
             at.knows = state.published[index]
         else:
-            at.knows = max(at.knows, version)
-            at.acked = max(at.acked, version)
-            at.claimed = max(at.claimed, version)
+            at.take(change_of(version))
         at.vouched = max(at.vouched, epoch)
         told = None if version < 0 else version
         self.to_client(state, number, effects.Acknowledge(key_of(index), told, epoch))
@@ -486,7 +497,7 @@ class Cluster(ExploredShard):
         judge.remembered(facts)
 
     def registrar_timer(self, state: ExploredState, number: int, timer: str, of: int = 0) -> None:
-        self.to_registrar(state, number, TimeUp(timer, of))
+        self.to_registrar(state, number, machines.TimeUp(timer, of))
 
     def registrar_silence(self, state: ExploredState, number: int) -> None:
         """On its link."""
@@ -502,7 +513,7 @@ class Cluster(ExploredShard):
         if len(link.down) == 1:
             self.deliver_to_registrar(state, state.links.index(link))
 
-    def session(self, state: ExploredState, conn: Wire) -> KnownSession | None:
+    def session(self, state: ExploredState, conn: Wire) -> machines.KnownSession | None:
         facts = self.registrars.facts[state.registrars[conn.registrar]]
         return facts.sessions.get(conn.handle())
 

@@ -2,23 +2,31 @@
 
 from typing import Any
 
-from roskva.core.effects import Persist, PutRegistered
+from roskva.core.effects import ObjectRow, Persist, PutRegistered
 from roskva.core.freshness import Due, due
-from roskva.model import object_epoch
+from roskva.model import NO_MARK, mark_under, object_epoch
 from roskva.simulation.oracle import Violation
 from roskva.wire.links import Taken, UpdatesPublished
 from roskva.wire.messages import ServerMessage
 from verification.exploration.bounds import Bounds
 from verification.exploration.machines import KnownClient, KnownRegistrar, KnownShard
-from verification.exploration.state import ExploredDisk, ExploredState, Wire, index_of
+from verification.exploration.state import (
+    WHOLE_APP,
+    ExploredDisk,
+    ExploredState,
+    Wire,
+    change_of,
+    index_of,
+)
 
 
 def told(state: ExploredState, client: int, index: int, version: int) -> None:
-    if not 1 <= version <= state.published[index]:
+    change = change_of(version)
+    if not 1 <= change <= state.published[index]:
         raise Violation(f"client {client} was told version {version}, which nobody published")
     acked = state.clients[client].objects[index].acked
-    if version < acked:
-        raise Violation(f"client {client} was told version {version} after it acked {acked}")
+    if change < acked:
+        raise Violation(f"client {client} was told change {change} after it acked {acked}")
 
 
 def accepted(disk: ExploredDisk, operation: Any) -> None:
@@ -45,13 +53,19 @@ def durable(disk: ExploredDisk, lineage: int, offset: int) -> None:
         raise Violation(f"a batch was answered up to {offset}; on disk is {disk.applied}")
 
 
-def marker(disk: ExploredDisk, versions: list[int]) -> None:
+def marker(disk: ExploredDisk, rows: list[ObjectRow]) -> None:
     """It covers nothing that is not on disk, but for what was lost in an epoch before."""
     if disk.lineage != disk.feed_lineage:
         return
+    generation = 0
     for offset, (index, version) in enumerate(disk.feed[: disk.applied], 1):
         excused = offset < disk.feed_first and disk.epoch > disk.lost_in
-        if versions[index] < version and not excused:
+        if index == WHOLE_APP:
+            generation = version
+            there = disk.generation >= generation
+        else:
+            there = (rows[index].generation, rows[index].version) >= (generation, version)
+        if not there and not excused:
             raise Violation(f"the marker {disk.applied} covers {offset}, which is not on disk")
 
 
@@ -99,9 +113,9 @@ def counted_fresh(
     if session is None or session.client_id != client.client_id:
         return
     app = state.clients[conn.dialer].objects
-    epoch = object_epoch(shard.epoch, 0)
+    epoch = object_epoch(shard.epoch, mark_under(NO_MARK, shard.generation))
     for index, acked in session.registered.items():
-        if acked[0] > app[index].claimed:
+        if change_of(acked[0]) > app[index].claimed:
             raise Violation(f"a registrar counts {acked[0]} as acked; it never was")
         known = registrar.known.get(index)
         if known is None or known[1] != epoch or due(acked, known) is not Due.NOTHING:

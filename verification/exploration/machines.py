@@ -350,11 +350,16 @@ def _run_out(core: Registrar, timer: str, conn: int) -> None:
 
 
 class KnownShard:
-    __slots__ = ("announces", "epoch", "links", "opening", "patient", "retries")
+    __slots__ = (
+        *("announces", "caught_up", "epoch", "generation", "links", "opening"),
+        *("patient", "retries"),
+    )
 
     def __init__(self, host: ShardHost) -> None:
         matcher = host.matcher
         self.announces = bool(matcher.announcing and matcher.caught_up)
+        self.caught_up = matcher.caught_up
+        self.generation = matcher.generations.get(APP, 0)
         self.retries = matcher.retry_at is not None
         self.patient = host.read_later is not None
         self.epoch = matcher.epoch
@@ -369,6 +374,7 @@ class ShardMachines(Machines[ShardHost, KnownShard]):
     def make(self, stored: effects.PutShard) -> ShardHost:
         host = ShardHost(MatcherConfig(0, 1), stored, boot=0, assigned=0, wall_us=0, now=NOW)
         host.matcher.counters = host.rows.counters = Mute()
+        host.bridge_heard_at = LONG_AGO  # it started long ago, too
         return host
 
     def perform(self, host: ShardHost, event: Any, above: Any) -> Iterator[Any]:

@@ -197,6 +197,9 @@ COSTLY: Final[dict[str, Callable[[Cluster, ExploredState], Iterable[Move]]]] = {
     "deliveries": lambda _, state: [
         ("deliver_again", first) for first in range(state.disk.feed_first, state.disk.last() + 1)
     ],
+    "app_resets": lambda cluster, state: (
+        [("reset_app",)] if cluster.shards.facts[state.shard].caught_up else []
+    ),
     "losses": lambda _, state: [
         ("lose", c, way, place) for way, c, queue in _queues(state) for place in range(len(queue))
     ],
@@ -229,8 +232,17 @@ COSTLY: Final[dict[str, Callable[[Cluster, ExploredState], Iterable[Move]]]] = {
     "feed_losses": lambda _, state: (
         [("lose_feed",)] if state.disk.feed_first <= state.disk.last() else []
     ),
-    "missed_handovers": lambda _, state: [
-        ("publish_unseen", index) for index in range(len(state.published)) if state.may("publishes")
+    "missed_handovers": lambda cluster, state: [
+        *(
+            ("publish_unseen", index)
+            for index in range(len(state.published))
+            if state.may("publishes")
+        ),
+        *(
+            [("reset_app_unseen",)]
+            if state.may("app_resets") and cluster.shards.facts[state.shard].caught_up
+            else []
+        ),
     ],
     "client_crashes": _client_crashes,
     "client_losses": lambda _, state: [

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from roskva.model import app_key, is_app
 from verification.exploration.bounds import FAULTS, KINDS
 
 CLOSE: Final = 0
@@ -21,12 +22,23 @@ _SLOTS: Final = 16
 """Of one client or registrar: connections or links that are not over at both ends."""
 
 
+WHOLE_APP: Final = -1
+"""In the feed, in place of an object."""
+_ERA: Final = 10
+"""More than there are changes of an object."""
+
+
 def key_of(index: int) -> str:
-    return f"{APP}/{index}"
+    return app_key(APP) if index == WHOLE_APP else f"{APP}/{index}"
 
 
 def index_of(key: str) -> int:
-    return int(key[len(APP) + 1 :])
+    return WHOLE_APP if is_app(key) else int(key[len(APP) + 1 :])
+
+
+def change_of(version: int) -> int:
+    """Which change of its object a version stands for; −1: unknown."""
+    return version if version < 0 else version % _ERA
 
 
 class Wanted(msgspec.Struct, array_like=True):
@@ -147,9 +159,11 @@ class ExploredDisk(msgspec.Struct, array_like=True):
     feed_first: int = 1
     """Offsets below can no longer be read."""
     feed: list[tuple[int, int]] = []
-    """Object and version, from offset 1 on; what can no longer be read is kept for the judge."""
+    """Object and version, or `WHOLE_APP` and generation, from offset 1 on; what can no longer be
+    read is kept for the judge."""
     lost_in: int = 0
     """The newest epoch when a part of the feed was lost."""
+    generation: int = 0
     boot: int = 1
     epochs: int = 1
     """Drawn so far."""
@@ -176,6 +190,9 @@ class ExploredDisk(msgspec.Struct, array_like=True):
     def last(self) -> int:
         return len(self.feed)
 
+    def generation_of_feed(self) -> int:
+        return max((number for index, number in self.feed if index == WHOLE_APP), default=0)
+
 
 class ExploredState(msgspec.Struct, array_like=True):
     clients: list[ClientState]
@@ -196,6 +213,10 @@ class ExploredState(msgspec.Struct, array_like=True):
 
     def may(self, kind: str) -> bool:
         return self.budget[_PLACE[kind]] > 0 and (kind not in FAULTS or self.budget[-1] > 0)
+
+    def version_of(self, change: int) -> int:
+        """With every reset they fall."""
+        return change + _ERA * self.budget[_PLACE["app_resets"]]
 
     def spend(self, kind: str) -> None:
         self.budget[_PLACE[kind]] -= 1

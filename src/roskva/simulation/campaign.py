@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from roskva.host.observer import WAYS
 from roskva.simulation.tape import DEFAULT_MINUTES, KINDS, Tape, tape_of
 from roskva.simulation.world import COUNTED, Report, World
 
@@ -18,12 +19,16 @@ REPEATED: Final = 100
 SOMETIMES: Final = (
     *KINDS,
     *("message lost", "message repeated", "link half-open", "link down", "own write read"),
-    *("fan-out in slices", "packet sent again after a reconnect"),
-    *("told unknown", "registration failed", "reset", "write failed", "publish refused for now"),
+    "too much of one principal",
+    *("datagram lost", "fan-out in slices", "packet sent again after a reconnect"),
+    *("told unknown", "registration failed", "reset", "app reset", "another reset"),
+    *("write failed", "publish refused for now"),
     *("power cut in a commit", "fast path lost an update", "feed missing by damage"),
     *("feed damaged unread", "feed missing by retention", "publisher met a dead shard"),
-    *("bridge answered", "bridge closed a gap", "bridge skipped a range"),
+    *("bridge told of a gap", "bridge answered", "bridge closed a gap", "bridge skipped a range"),
     *("bridge repeated a range", "bridge met a dead shard"),
+    *(f"news came by the way: {way}" for way in WAYS),
+    *("gap closed alone", "gap left to the bridge again", "told by the bridge alone"),
     *(f"core: {name}" for name in COUNTED),
 )
 """What has to happen in a campaign, or it has proved nothing about it."""

@@ -17,7 +17,7 @@ from roskva.core.effects import ClientEvent, Effect
 from roskva.core.identity import pack_identity, unpack_identity
 from roskva.errors import BadMessage
 from roskva.model import Key
-from roskva.simulation.network import Connection
+from roskva.simulation.network import Connection, Datagrams
 from roskva.simulation.process import SimulatedProcess
 from roskva.wire import codec
 from roskva.wire.messages import ClientMessage
@@ -65,6 +65,7 @@ class AnyClient(SimulatedProcess):
     """What both kinds share: an application, and one connection at a time."""
 
     reliable = False
+    wire: type[Connection] = Connection
 
     def __init__(self, world: World, name: str, wanted: list[Key]) -> None:
         super().__init__(world, name)
@@ -82,7 +83,7 @@ class AnyClient(SimulatedProcess):
         if registrar is None:
             self.later(self.world.net.delay(), self.hung_up)
             return
-        conn = self.conn = Connection(self.world, self, registrar, self.reliable)
+        conn = self.conn = self.wire(self.world, self, registrar, self.reliable)
         registrar.accept(conn)
         self.later(self.world.net.delay(), self.connected)
 
@@ -121,7 +122,7 @@ class AnyClient(SimulatedProcess):
             self.world.seen("told unknown")
         else:
             stamp = oracle.stamp_told(self.name, key, version)
-            if self.world.vouches(key):
+            if self.world.keeps_order(key, version):
                 oracle.check_not_older(self.name, key, stamp, self.acked.get(key, 0))
             if stamp >= app.knows.get(key, 0):
                 app.version[key] = version
@@ -148,13 +149,16 @@ class ClientNode(AnyClient):
     """A client of the full protocol."""
 
     core: ClientMachine
+    kind = "client"
 
     def __init__(self, world: World, index: int, wanted: list[Key]) -> None:
-        super().__init__(world, f"client-{index}", wanted)
+        super().__init__(world, f"{self.kind}-{index}", wanted)
         self.application = self.name
         """Stands for one cache: when all of that is lost, the next one has another."""
         self.identity: bytes | None = None
         self.identities: list[bytes] = []
+        self.unknown_in: dict[Key, set[int]] = {}
+        """The epochs in which it was told unknown."""
 
     def start(self) -> None:
         swarm = self.world.swarm
@@ -214,20 +218,29 @@ class ClientNode(AnyClient):
                 if self.conn is not None:
                     self.conn.send("server", codec.encode(message))
             case effects.SaveIdentity(identity=identity):
-                self.identity = identity
-                if identity is not None:
-                    self.identities.append(identity)
+                delay = self.world.pen.random() * self.world.swarm.app_delay
+                self.later(delay, lambda: self.keep(identity))
             case effects.Deliver(event=event):
                 self.deliver(event)
+
+    def keep(self, identity: bytes | None) -> None:
+        """Written when the application comes to it, and perhaps it crashes before."""
+        self.identity = identity
+        if identity is not None:
+            self.identities.append(identity)
 
     # The application.
 
     def deliver(self, event: ClientEvent) -> None:
+        if isinstance(event, effects.Notify | effects.NotifyUnknown):
+            generations = self.world.operator.generations[APP]
+            self.world.oracle.check_mark(self.name, event.object, event.epoch, generations)
         match event:
             case effects.Notify(object=key, version=version, epoch=epoch):
                 stamp = self.told(key, version)
                 self.later(self.reaction_time(), lambda: self.ack(key, version, epoch, stamp))
             case effects.NotifyUnknown(object=key, epoch=epoch):
+                self.unknown_in.setdefault(key, set()).add(epoch)
                 self.later(self.reaction_time(), lambda: self.look(key, epoch))
             case effects.RegistrationStatus(object=key, registered=False):
                 self.app.dropped.discard(key)
@@ -306,3 +319,10 @@ class ClientNode(AnyClient):
         if kept is not None:
             spoilt = msgspec.structs.replace(kept, token=kept.token[:-1] + b"?")
             self.identity = pack_identity(spoilt)
+
+
+class OwnChannelNode(ClientNode):
+    """A client whose application brings a channel of its own, and a bad one: datagrams."""
+
+    kind = "own"
+    wire = Datagrams

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from roskva.channels.mqtt.terms import MqttLimits
 from roskva.model import Key
 from roskva.simulation.clients import AnyClient
 from roskva.simulation.network import Connection, ServerEnd
@@ -61,7 +62,9 @@ class MqttNode(AnyClient):
         self.unanswered = set()
         self.subscribed: dict[int, Key] = {}
         self.unread = b""
-        self.window = self.world.dice.choice((1, 2, 20)) if self.protocol == V5 else 20
+        # MQTT 3.1.1 has no window to announce.
+        most = MqttLimits().max_in_flight
+        self.window = self.world.dice.choice((1, 2, 20)) if self.protocol == V5 else most
         self.say(self._connect())
         self.answered_at = self.world.clock.now
         self.later(self.world.swarm.answer_timeout, lambda: self.check(conn))
@@ -70,7 +73,9 @@ class MqttNode(AnyClient):
         keep_alive = int(3 * self.world.swarm.answer_timeout) + 2
         head = string("MQTT") + bytes((self.protocol, 0)) + u16(keep_alive)
         if self.protocol == V5:
-            head += write_properties({SESSION_EXPIRY: 3600, RECEIVE_MAXIMUM: self.window})
+            head += write_properties(
+                {SESSION_EXPIRY: self.world.swarm.mqtt_expiry, RECEIVE_MAXIMUM: self.window}
+            )
         return _packet(0x10, head + string(self.id))
 
     def check(self, conn: Connection) -> None:
@@ -149,7 +154,7 @@ class MqttNode(AnyClient):
             raise Violation(f"{self.name} was sent more than the {self.window} packets it takes")
         stamp = self.told(key, version)
         if version is not None:
-            if self.world.vouches(key):
+            if self.world.keeps_order(key, version):
                 oracle = self.world.oracle
                 oracle.check_not_overtaken(self.name, key, stamp, self.newest.get(key, 0))
             self.newest[key] = max(stamp, self.newest.get(key, 0))

@@ -8,6 +8,7 @@ and repeated, in virtual time.
 
 import errno
 import os
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 Fate = Literal["lost", "torn", "zeroed", "kept", "reordered"]
@@ -44,13 +45,11 @@ class _Inode:
         self.locked = False
 
 
+@dataclass
 class _Fault:
-    __slots__ = ("error", "left", "passes")
-
-    def __init__(self, error: int, left: int | None, passes: int) -> None:
-        self.error = error
-        self.left = left
-        self.passes = passes
+    error: int
+    left: int | None
+    passes: int
 
 
 class SimulatedDisk:

@@ -7,24 +7,27 @@ Every kind that a tape may name (`tape.FAULTS`) is a function of that name here.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from roskva.model import Key
 from roskva.simulation.clients import ClientNode
 from roskva.simulation.disk import SimulatedDisk
 from roskva.simulation.network import Connection
+from roskva.simulation.pipeline import STRAGGLERS
 from roskva.simulation.process import SimulatedProcess
 from roskva.simulation.shard import FEED, ShardNode
 from roskva.simulation.tape import KINDS, Fault
+from roskva.store.base import DeleteCell
 from roskva.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from roskva.simulation.registrar import RegistrarNode
     from roskva.simulation.world import World
 
 N = TypeVar("N", bound=SimulatedProcess)
+T = TypeVar("T")
 
 
 def inject(world: World, fault: Fault) -> None:
@@ -36,31 +39,18 @@ def inject(world: World, fault: Fault) -> None:
 # Whom a fault hits, and what many have in common.
 
 
-def _registrar(world: World, fault: Fault) -> RegistrarNode:
-    return world.registrars[fault.which % len(world.registrars)]
-
-
-def _shard(world: World, fault: Fault) -> ShardNode:
-    return world.shards[fault.which % len(world.shards)]
-
-
-def _client(world: World, fault: Fault) -> ClientNode:
-    return world.clients[fault.which % len(world.clients)]
-
-
-def _object(world: World, fault: Fault) -> Key:
-    return world.objects[fault.which % len(world.objects)]
+def _one(of: Sequence[T], fault: Fault) -> T:
+    return of[fault.which % len(of)]
 
 
 def _connection(world: World, fault: Fault) -> Connection | None:
     """Anybody's."""
-    everybody = world.everybody()
-    return everybody[fault.which % len(everybody)].conn
+    return _one(world.everybody(), fault).conn
 
 
 def _online(world: World, fault: Fault) -> tuple[ClientNode, Connection, Key] | None:
     """A client that is connected, and an object that it wants."""
-    client = _client(world, fault)
+    client = _one(world.clients, fault)
     keys = list(client.app.wanted)
     if not keys or client.conn is None:
         return None
@@ -81,6 +71,12 @@ def _restart(node: N, fault: Fault, meanwhile: Callable[[N, Fault], None] | None
         if meanwhile is not None:
             meanwhile(node, fault)
         node.world.clock.after(fault.length, node.start_again)
+
+
+def _restart_one(
+    world: World, fault: Fault, of: str, meanwhile: Callable[[Any, Fault], None] | None = None
+) -> None:
+    _restart(_one(getattr(world, of), fault), fault, meanwhile)
 
 
 def _change_something(world: World, fault: Fault, shard: ShardNode) -> None:
@@ -117,7 +113,7 @@ def swizzle(world: World, fault: Fault) -> None:
 
 
 def _cut(world: World, fault: Fault, how: str) -> None:
-    ends = (_registrar(world, fault).name, _shard(world, fault).name)
+    ends = (_one(world.registrars, fault).name, _one(world.shards, fault).name)
     world.net.cuts[ends] = how
     world.clock.after(fault.length, lambda: world.net.mend(ends))
 
@@ -141,38 +137,31 @@ def deaf(world: World, fault: Fault) -> None:
 
 
 def cut_clients(world: World, fault: Fault) -> None:
-    for conn in list(_registrar(world, fault).conns.values()):
-        conn.reset()
+    _one(world.registrars, fault).cut_clients()
 
 
 # Servers that crash, stop for a while, are slow, or have their clock wrong.
 
 
-def crash_registrar(world: World, fault: Fault) -> None:
-    _restart(_registrar(world, fault), fault)
-
-
-def crash_shard(world: World, fault: Fault) -> None:
-    _restart(_shard(world, fault), fault)
-
-
-def _pause(world: World, fault: Fault, victim: Callable[[World, Fault], SimulatedProcess]) -> None:
-    node, until = victim(world, fault), world.clock.now + max(1.0, fault.length)
+def _pause(world: World, fault: Fault, of: str) -> None:
+    node, until = _one(getattr(world, of), fault), world.clock.now + max(1.0, fault.length)
     node.paused_until = max(node.paused_until, until)
 
 
-def _slow(world: World, fault: Fault, victim: Callable[[World, Fault], SimulatedProcess]) -> None:
-    _for_a_while(world, fault, victim(world, fault), "slowness", fault.strength)
+def _slow(world: World, fault: Fault, of: str) -> None:
+    _for_a_while(world, fault, _one(getattr(world, of), fault), "slowness", fault.strength)
 
 
-pause_registrar = partial(_pause, victim=_registrar)
-pause_shard = partial(_pause, victim=_shard)
-slow_registrar = partial(_slow, victim=_registrar)
-slow_shard = partial(_slow, victim=_shard)
+crash_registrar = partial(_restart_one, of="registrars")
+crash_shard = partial(_restart_one, of="shards")
+pause_registrar = partial(_pause, of="registrars")
+pause_shard = partial(_pause, of="shards")
+slow_registrar = partial(_slow, of="registrars")
+slow_shard = partial(_slow, of="shards")
 
 
 def wall_jump(world: World, fault: Fault) -> None:
-    for node in (_shard(world, fault), _registrar(world, fault)):
+    for node in (_one(world.shards, fault), _one(world.registrars, fault)):
         world.skews[node.name] = (fault.strength - 0.5) * 7200
 
 
@@ -182,7 +171,7 @@ def wall_jump(world: World, fault: Fault) -> None:
 def write_error(world: World, fault: Fault) -> None:
     """Of something, and now and then the shard has to start from what was written, and tell it to
     somebody who was away."""
-    shard, away = _shard(world, fault), _client(world, fault)
+    shard, away = _one(world.shards, fault), _one(world.clients, fault)
     shard.store.failing_writes = 1 + fault.which % 3
     _change_something(world, fault, shard)
     if fault.strength > 0.4 and away.alive:
@@ -194,12 +183,29 @@ def write_error(world: World, fault: Fault) -> None:
 def rows_unavailable(world: World, fault: Fault) -> None:
     byte, near = bytes([fault.which % 256]), bytes([(fault.which + 1) % 256])
     prefixes = (b"c" + byte, b"o" + byte, b"c" + near, b"c", b"o")[: 2 + fault.which % 4]
-    store = _shard(world, fault).store
+    store = _one(world.shards, fault).store
     _for_a_while(world, fault, store, "refused_prefixes", prefixes, ())
 
 
+def _halve_a_row(shard: ShardNode, fault: Fault) -> None:
+    able = not shard.store.refused_prefixes and not shard.store.failing_writes
+    rows = [key for key, _ in shard.store.scan(b"c", b"d")] if able else []
+    if rows:
+        row = rows[fault.which % len(rows)]
+        shard.store.write([DeleteCell(row, b"c")], sync=True)
+
+
+def half_row(world: World, fault: Fault) -> None:
+    """It is found by the next round, or by the first after a start."""
+    shard = _one(world.shards, fault)
+    if fault.strength < 0.5 or world.swarm.collect_pause > 10.0:
+        _restart(shard, fault, _halve_a_row)
+    elif shard.alive:
+        _halve_a_row(shard, fault)
+
+
 def slow_store(world: World, fault: Fault) -> None:
-    _for_a_while(world, fault, _shard(world, fault), "slow_store", fault.strength)
+    _for_a_while(world, fault, _one(world.shards, fault), "slow_store", fault.strength)
 
 
 def _restore(shard: ShardNode, fault: Fault) -> None:
@@ -207,7 +213,7 @@ def _restore(shard: ShardNode, fault: Fault) -> None:
 
 
 def old_snapshot(world: World, fault: Fault) -> None:
-    shard = _shard(world, fault)
+    shard = _one(world.shards, fault)
     if shard.snapshots:
         _restart(shard, fault, _restore)
 
@@ -215,7 +221,7 @@ def old_snapshot(world: World, fault: Fault) -> None:
 def cold_restore(world: World, fault: Fault) -> None:
     """It takes a while to read a feed from a disk that is cold, and applications do not wait. A
     machine that was restored may have its clock wrong, too."""
-    shard = _shard(world, fault)
+    shard = _one(world.shards, fault)
     if not shard.alive or not shard.snapshots:
         return
     shard.crash()
@@ -243,16 +249,12 @@ def _empty(shard: ShardNode, fault: Fault) -> None:
     shard.durable_marker = None
 
 
-def lose_disk(world: World, fault: Fault) -> None:
-    _restart(_shard(world, fault), fault, _empty)
-
-
-def feed_recreated(world: World, fault: Fault) -> None:
-    _restart(_shard(world, fault), fault, _empty_feed)
+lose_disk = partial(_restart_one, of="shards", meanwhile=_empty)
+feed_recreated = partial(_restart_one, of="shards", meanwhile=_empty_feed)
 
 
 def feed_rots(world: World, fault: Fault) -> None:
-    shard = _shard(world, fault)
+    shard = _one(world.shards, fault)
     shard.rot = max(0.2, fault.strength)
     _change_something(world, fault, shard)
     world.clock.after(fault.length, partial(setattr, shard, "rot", 0.0))
@@ -260,7 +262,7 @@ def feed_rots(world: World, fault: Fault) -> None:
 
 def _lose_history(world: World, fault: Fault, damage: Callable[[ShardNode, Fault], None]) -> None:
     """While some clients are away, so that they miss what is lost: an old store, a damaged feed."""
-    shard = _shard(world, fault)
+    shard = _one(world.shards, fault)
     away = [client for client in world.everybody() if world.dice.random() < 0.5 and client.alive]
     for client in away:
         client.crash()
@@ -304,17 +306,17 @@ retention = partial(_lose_history, damage=_drop_old_segments)
 
 
 def feed_full(world: World, fault: Fault) -> None:
-    disk = _shard(world, fault).disk
+    disk = _one(world.shards, fault).disk
     disk.capacity = disk.used() + 50  # half of a frame fits
     world.clock.after(fault.length, disk.heal)
 
 
 def feed_error(world: World, fault: Fault) -> None:
-    _shard(world, fault).disk.fail("sync", errno.EIO, times=1 + fault.which % 2)
+    _one(world.shards, fault).disk.fail("sync", errno.EIO, times=1 + fault.which % 2)
 
 
 def feed_torn(world: World, fault: Fault) -> None:
-    disk = _shard(world, fault).disk
+    disk = _one(world.shards, fault).disk
     disk.cut_before_step = disk.steps + fault.which % 7
 
 
@@ -322,30 +324,25 @@ def feed_torn(world: World, fault: Fault) -> None:
 
 
 def crash_client(world: World, fault: Fault) -> None:
-    everybody = world.everybody()
-    _restart(everybody[fault.which % len(everybody)], fault)
+    _restart(_one(world.everybody(), fault), fault)
 
 
-def crash_client_forgetting(world: World, fault: Fault) -> None:
-    _restart(_client(world, fault), fault, lambda client, _: client.crash_forgetting())
-
-
-def lose_token(world: World, fault: Fault) -> None:
-    _restart(_client(world, fault), fault, lambda client, _: client.spoil_token())
-
-
-def replay_token(world: World, fault: Fault) -> None:
-    _restart(_client(world, fault), fault, lambda client, _: client.take_older_token())
+_restart_client = partial(_restart_one, of="clients")
+crash_client_forgetting = partial(
+    _restart_client, meanwhile=lambda client, _: client.crash_forgetting()
+)
+lose_token = partial(_restart_client, meanwhile=lambda client, _: client.spoil_token())
+replay_token = partial(_restart_client, meanwhile=lambda client, _: client.take_older_token())
 
 
 def denied(world: World, fault: Fault) -> None:
     """The application's backend takes an authorisation back for a while, often for less than it
     takes the refused client to ask again. Half of the clients have just rolled their cache back."""
-    key = _object(world, fault)
+    key = _one(world.objects, fault)
     world.denied.add(key)
     away = min(fault.length, 0.5) if (fault.which >> 8) % 2 else fault.length
     world.clock.after(away, lambda: world.denied.discard(key))
-    client = _client(world, fault)
+    client = _one(world.clients, fault)
     if not client.alive or key not in client.app.wanted:
         return
     if fault.strength < 0.5 or not _roll_back(world, client, key, fault.which):
@@ -354,7 +351,7 @@ def denied(world: World, fault: Fault) -> None:
 
 
 def churn(world: World, fault: Fault) -> None:
-    client = _client(world, fault)
+    client = _one(world.clients, fault)
     keys = list(client.app.wanted)
     if not keys or not client.alive:
         return
@@ -364,17 +361,17 @@ def churn(world: World, fault: Fault) -> None:
         again = fault.length * (0.01 if fault.which % 2 else 1.0)
         world.clock.after(again, lambda: client.want(key))
     else:
-        client.want(_object(world, fault))
+        client.want(_one(world.objects, fault))
 
 
 def slow_reader(world: World, fault: Fault) -> None:
-    client = _client(world, fault)
+    client = _one(world.clients, fault)
     client.reads_slowly = True
     world.clock.after(fault.length, client.read_again)
 
 
 def redeclare(world: World, fault: Fault) -> None:
-    client = _client(world, fault)
+    client = _one(world.clients, fault)
     for key in list(client.app.wanted):
         _roll_back(world, client, key, fault.which)
 
@@ -395,7 +392,7 @@ def _roll_back(world: World, client: ClientNode, key: Key, which: int) -> bool:
 
 
 def twin(world: World, fault: Fault) -> None:
-    original = _client(world, fault)
+    original = _one(world.clients, fault)
     if original.identity is None:
         return
     other = ClientNode(world, 100 + world.next_id(), list(original.app.wanted))
@@ -405,10 +402,21 @@ def twin(world: World, fault: Fault) -> None:
     world.clock.after(fault.length, other.crash)
 
 
+def long_away(world: World, fault: Fault) -> None:
+    """And some are back just before what they have there has expired, some just after."""
+    key = _one(world.objects, fault)
+    away = [c for c in world.everybody() if key in c.app.wanted and c.alive]
+    for client in away:
+        client.crash()
+    publisher, back = world.publishers[key], 15.0 + 2.0 * fault.length
+    world.clock.after(1.0, lambda: publisher.change_if_idle(for_the_last_time=fault.strength > 0.3))
+    for client in away:
+        world.clock.after(back + 30.0 * world.dice.random(), client.start_again)
+
+
 def herd(world: World, fault: Fault) -> None:
     for registrar in world.registrars:
-        for conn in list(registrar.conns.values()):
-            conn.reset()
+        registrar.cut_clients()
 
 
 def writes_blind(world: World, fault: Fault) -> None:
@@ -423,10 +431,12 @@ def writes_blind(world: World, fault: Fault) -> None:
         conn.deaf_until = world.clock.now + 0.3
     else:
         shard.fast_path_loss = 1.0
+        bridge = world.bridge  # it would have brought it before the next change
+        bridge.stopped_until = max(bridge.stopped_until, world.clock.now + 1.0)
     publisher.change()
 
     def write() -> None:
-        shard.fast_path_loss = world.swarm.fast_path_loss
+        shard.hand_over_as_usual()
         if client.alive and key in client.app.wanted:
             publisher.change_if_idle(client, for_the_last_time=fault.which % 2 > 0)
 
@@ -472,12 +482,18 @@ def registers_cut_off(world: World, fault: Fault) -> None:
 
 
 def lose_fast_path(world: World, fault: Fault) -> None:
-    loss, usual = max(0.1, fault.strength), world.swarm.fast_path_loss
-    _for_a_while(world, fault, _shard(world, fault), "fast_path_loss", loss, usual)
+    shard = _one(world.shards, fault)
+    shard.fast_path_loss = max(0.1, fault.strength)
+    world.clock.after(fault.length, shard.hand_over_as_usual)
 
 
 def stop_bridge(world: World, fault: Fault) -> None:
     world.bridge.stopped_until = world.clock.now + fault.length
+
+
+def bridge_hangs(world: World, fault: Fault) -> None:
+    for_good = fault.strength > 0.7
+    world.bridge.hangs_until = inf if for_good else world.clock.now + fault.length
 
 
 def bridge_repeats(world: World, fault: Fault) -> None:
@@ -490,24 +506,24 @@ def bridge_skips(world: World, fault: Fault) -> None:
 
 def forge_and_reset(world: World, fault: Fault) -> None:
     """Somebody publishes a version from the far future; an operator resets the object."""
-    publisher = world.publishers[_object(world, fault)]
+    publisher = world.publishers[_one(world.objects, fault)]
     if publisher.forge():
         publisher.reset_later()
     if fault.strength > 0.5:  # somebody keeps the forged version, and is away for the reset
-        away = _client(world, fault)
+        away = _one(world.clients, fault)
         world.clock.after(55.0, lambda: None if world.healed else away.crash())
         world.clock.after(70.0 + 25.0 * world.dice.random(), away.start_again)
 
 
 def reset_overtakes(world: World, fault: Fault) -> None:
     """The shard misses a forged version. It hears of the reset while the bridge brings that."""
-    key = _object(world, fault)
+    key = _one(world.objects, fault)
     publisher, shard = world.publishers[key], world.shard_of(key)
     shard.fast_path_loss = 1.0
     forged = publisher.forge()
 
     def reset() -> None:
-        shard.fast_path_loss = world.swarm.fast_path_loss
+        shard.hand_over_as_usual()
         if not forged:
             return
         if publisher.in_flight or not shard.alive:
@@ -517,6 +533,23 @@ def reset_overtakes(world: World, fault: Fault) -> None:
             publisher.reset()
 
     world.clock.after(0.2, reset)
+
+
+def reset_app(world: World, fault: Fault) -> None:
+    """An operator resets an app, whose backend goes back in time as a rule. Somebody is away, or a
+    shard crashes meanwhile."""
+    if fault.strength < 0.25:
+        world.operator.reset_other()
+        return
+    world.operator.reset_when_quiet(goes_back=fault.strength > 0.4, overtaking=fault.strength > 0.7)
+    soon = STRAGGLERS + 3.0 * world.dice.random()
+    if fault.which % 2:
+        away = _one(world.clients, fault)
+        world.clock.after(soon - 10.0, lambda: None if world.healed else away.crash())
+        world.clock.after(soon + fault.length, away.start_again)
+    elif fault.which % 4:
+        shard = _one(world.shards, fault)
+        world.clock.after(soon, lambda: None if world.healed else _restart(shard, fault))
 
 
 _FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {

@@ -2,8 +2,10 @@
 shards. Messages cross as bytes of the real codec.
 
 A connection of the full protocol may lose, repeat and reorder while a fault lasts; an MQTT
-connection rides on TCP and can only break. A link is ordered and reliable while it is up: once it
-has lost a message it loses all that follow, until somebody notices the silence.
+connection rides on TCP and can only break; datagrams of an own channel get lost, come twice and
+overtake each other at all times, and there is no connection that could break. A link is ordered and
+reliable while it is up: once it has lost a message it loses all that follow, until somebody notices
+the silence.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 HIGH_WATER: Final = 200
 """Bytes a slow reader may leave unread; low, so that it happens."""
+
+_VERY_LATE: Final = 90.0
+"""Seconds: a copy of a datagram may come after the object that it is about was reset."""
 
 Side = Literal["client", "server"]
 End = Literal["registrar", "shard"]
@@ -133,6 +138,51 @@ class Connection(_Wire):
             (self.server if side == "server" else self.client).closed(self)
 
 
+class Datagrams(Connection):
+    """Of an own channel that has no connections: each message finds its own way, nobody is told
+    that the other side has gone, and a server that does not know the sender takes it for new."""
+
+    @property
+    def lossy(self) -> bool:
+        return not self.world.healed
+
+    def was_deaf_after(self, moment: float) -> bool:
+        return self.lossy or super().was_deaf_after(moment)
+
+    def send(self, to: Side, frame: bytes) -> None:
+        dice = self.world.dice
+        if self.dead or (self.lossy and dice.random() < 0.2):
+            self.world.seen("datagram lost")
+            return
+        delay = self.world.net.delay() + self.ends[to].slowness
+        most = 2.0 if self.lossy else 0.1
+        self.world.clock.after(delay + dice.random() * most, lambda: self._arrive(to, frame))
+        if dice.random() < 0.1:
+            if self.lossy and dice.random() < 0.5:
+                most = _VERY_LATE
+            self.world.clock.after(delay + dice.random() * most, lambda: self._arrive(to, frame))
+
+    def _arrive(self, to: Side, frame: bytes) -> None:
+        node, now = self.ends[to], self.world.clock.now
+        if self.dead or not node.alive or (to == "client" and not self.up["client"]):
+            return
+        waits = max(self.clogged_until, node.paused_until) - now
+        if waits > 0:
+            self.world.clock.after(waits, lambda: self._arrive(to, frame))
+        elif to == "server":
+            self.server.received(self, frame)
+        else:
+            self.client.received(self, frame)
+
+    def close(self, by: Side) -> None:
+        self.up[by] = False
+
+    def reset(self) -> None:
+        """The server forgets it."""
+        if self.server.alive:
+            self.server.closed(self)
+
+
 class ServerEnd:
     """The server's end of a connection. What a slow reader does not read is held here; above the
     high water it is paused."""
@@ -166,19 +216,10 @@ class ServerEnd:
     def deliver(self, data: bytes) -> None:
         self.conn.send("client", data)
 
-    def opened(self) -> None:
-        raise NotImplementedError
-
-    def arrived(self, data: bytes) -> None:
-        raise NotImplementedError
-
     def pause(self) -> None:
         raise NotImplementedError
 
     def resume(self) -> None:
-        raise NotImplementedError
-
-    def lost(self) -> None:
         raise NotImplementedError
 
 

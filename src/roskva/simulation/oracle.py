@@ -11,7 +11,7 @@ Safety is checked at every event, liveness once the faults have stopped.
 from collections import Counter
 from hashlib import blake2b
 
-from roskva.model import Key
+from roskva.model import NO_MARK, Key, mark_of, mark_under
 
 
 class Violation(Exception):
@@ -28,6 +28,8 @@ class Oracle:
         """The newest stamp whose publisher was told yes."""
         self.history: dict[Key, list[tuple[float, int]]] = {}
         """When which stamp was acknowledged."""
+        self.marks: dict[Key, set[int]] = {}
+        """Of the resets of every object, besides those of its app."""
         self.sometimes: Counter[str] = Counter()
         self.trace: list[str] | None = None
         self._hash = blake2b(digest_size=16)
@@ -67,6 +69,11 @@ class Oracle:
         if stamp is None:
             raise Violation(f"{who} was told {key} = {version}, which nobody published")
         return stamp
+
+    def check_mark(self, who: str, key: Key, epoch: int, generations: set[int]) -> None:
+        own = self.marks.get(key, {NO_MARK})
+        if mark_of(epoch) not in {mark_under(mark, g) for mark in own for g in generations}:
+            raise Violation(f"{who} was told {key} under a mark that no reset has made")
 
     def check_not_older(self, who: str, key: Key, told: int, acked: int) -> None:
         if told < acked:

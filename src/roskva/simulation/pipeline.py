@@ -9,17 +9,21 @@ from roskva.core.objects import coalesce
 from roskva.errors import RoskvaError
 from roskva.feed.base import START, Batch, Idle, Marker
 from roskva.feed.reader import LogReader
-from roskva.model import Key, Update, reset_mark
-from roskva.wire.links import FromShard, NotPublished, Offer, PublishUpdates, Taken
+from roskva.model import NO_MARK, Key, Update, reset_mark
+from roskva.simulation.oracle import Violation
+from roskva.wire.links import AwaitGap, FromShard, Gap, NotPublished, Offer, PublishUpdates, Taken
 
 if TYPE_CHECKING:
     from roskva.simulation.clients import ClientNode
+    from roskva.simulation.registrar import RegistrarNode
     from roskva.simulation.shard import ShardNode
     from roskva.simulation.world import World
 
 _RETRY = 2.0
-_STRAGGLERS = 65.0
-_FORGED = 10**15
+STRAGGLERS = 65.0
+FORGED = 10**15
+_ERA = 10**9
+_ERAS = 100
 _BURST = 0.6
 
 
@@ -30,7 +34,7 @@ class ObjectPublisher:
         self.world = world
         self.key = key
         self.last_change = last_change
-        self.version = 0
+        self.version = _ERAS * _ERA
         self.in_flight = 0
         self.busy_resetting = False
         self.forged = 0
@@ -68,7 +72,33 @@ class ObjectPublisher:
         if author is None and not self.in_flight:
             author = world.pick_author(self.key)
         source = None if author is None or self.in_flight else author.writes(self.key, stamp)
-        self._publish(Update(self.key, self.version, source), stamp)
+        self._publish(self._update(self.version, source), stamp)
+
+    def _update(self, version: int, source: str | None = None) -> Update:
+        """Dated by its shard's clock, whatever that shows."""
+        at = self.world.shard_of(self.key).wall_us()
+        return Update(self.key, version, source, published_at=at)
+
+    def change_once(self, registrar: RegistrarNode, deadline: float) -> None:
+        """Through this registrar, and once: whoever holds it must not lose it. A backend that is
+        told to try later, or nothing, before the deadline would have seen that a shard was away."""
+        world, done = self.world, list[object]()
+        self.version += 1
+        stamp = world.oracle.change(self.key, self.version)
+        update = self._update(self.version)
+
+        def answered(outcome: object) -> None:
+            done.append(outcome)
+            if not isinstance(outcome, RoskvaError):
+                world.acknowledged_updates.append(update)
+                world.oracle.published(world.clock.now, self.key, stamp)
+
+        def judge() -> None:
+            if not done or isinstance(done[0], RoskvaError):
+                raise Violation(f"a publish of {self.key} was held for a shard, and got {done}")
+
+        registrar.submit(update, answered)
+        world.clock.after(deadline, judge)
 
     def forge(self) -> bool:
         """Whoever forges has it reset."""
@@ -76,14 +106,18 @@ class ObjectPublisher:
             return False
         self.busy_resetting = True
         self.forged += 1
-        forged = self.forged * _FORGED + self.version
+        forged = self.forged * FORGED + self.version
         stamp = self.world.oracle.change(self.key, forged)
-        self._publish(Update(self.key, forged), stamp)
+        self._publish(self._update(forged), stamp)
         return True
+
+    def go_back(self) -> None:
+        """In time: all versions to come are below those before, and again none stands for two."""
+        self.version = (self.version // _ERA - 1) * _ERA
 
     def reset_later(self) -> None:
         """Not before copies on slow paths are there: after the reset it would be forged again."""
-        self.world.clock.after(_STRAGGLERS, self._reset_when_idle)
+        self.world.clock.after(STRAGGLERS, self._reset_when_idle)
 
     def reset_again(self) -> None:
         """A reset that was lost with its part of the feed has to be repeated by the operator."""
@@ -103,6 +137,7 @@ class ObjectPublisher:
     def _reset(self, stamp: int) -> None:
         """Whoever tries again draws a new mark: a reset that comes twice resets twice."""
         mark = reset_mark(self.world.dice.getrandbits(64))
+        self.world.oracle.marks.setdefault(self.key, {NO_MARK}).add(mark)
         done: list[bool] = []
 
         def acknowledged() -> None:
@@ -169,13 +204,17 @@ class ObjectPublisher:
 
 
 class Bridge:
-    """Reads every shard's feed from outside and delivers it again, whoever is up."""
+    """Waits at every shard to be told of a gap, and brings what is missing, read from outside.
+    Every so often it asks where each stands, and so is heard."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.cursor: dict[int, int] = {}
+        self.been: dict[int, Marker] = {}
+        """Up to where each shard's feed was brought, taken over or not."""
+        self.standing: dict[int, int] = {}
+        """The lives of shards in which they were asked to tell of a gap, and have not yet."""
         self.readers: dict[int, tuple[object, LogReader]] = {}
-        self.stopped_until = 0.0
+        self.stopped_until = self.hangs_until = 0.0
         self.skips = 0
         self.repeats = 0
 
@@ -187,40 +226,67 @@ class Bridge:
         if self.world.clock.now < self.stopped_until:
             return
         for shard in self.world.shards:
-            self._deliver(shard, self.cursor.get(shard.index, START), advance=True)
+            self._ask(shard)
+            self._await_gap(shard)
+
+    def is_at_work(self) -> bool:
+        moments = self.stopped_until, self.hangs_until
+        return self.world.swarm.bridge_interval > 0 and max(moments) < self.world.clock.now
 
     def deliver_late(self, shard: ShardNode, late: float) -> None:
         """What is there now and was not applied."""
-        self._deliver(shard, shard.matcher.applied, advance=False, late=late)
+        self._deliver(shard, shard.matcher.applied, late)
 
-    def _deliver(self, shard: ShardNode, after: int, advance: bool, late: float = 0.0) -> None:
+    def _await_gap(self, shard: ShardNode) -> None:
+        life = shard.life
+        if not shard.alive:
+            self.world.seen("bridge met a dead shard")
+            return
+        if self.standing.get(shard.index) == life:
+            return
+        been = self.been.get(shard.index, Marker(0, START))
+        question = AwaitGap(1, shard.index, been.lineage, been.offset)
+
+        def answered(gap: FromShard) -> None:
+            assert isinstance(gap, Gap)
+            if self.standing.get(shard.index) == life:
+                del self.standing[shard.index]
+            if self.is_at_work():
+                self.world.seen("bridge told of a gap")
+                self._deliver(shard, self._start(gap.applied))
+
+        self.standing[shard.index] = life
+        shard.later(self.world.net.delay(), lambda: shard.ask(question, answered))
+
+    def _start(self, applied: int) -> int:
+        if self.skips:
+            self.skips -= 1
+            self.world.seen("bridge skipped a range")
+            return applied + 1
+        if self.repeats:
+            self.repeats -= 1
+            self.world.seen("bridge repeated a range")
+            return max(START, applied - 5)
+        return applied
+
+    def _deliver(self, shard: ShardNode, after: int, late: float = 0.0) -> None:
         try:
             reader = self._reader(shard)
             read = reader.read(Marker(reader.lineage, after), max_rows=50)
         except (RoskvaError, OSError):
             return
         if isinstance(read, Batch):
+            self.been[shard.index] = Marker(reader.lineage, read.last)
             self._offer(shard, reader.lineage, read, late)
         elif not isinstance(read, Idle):
             self.world.seen("bridge met a hole")
-        if advance:
-            self._advance(shard, read.last)
 
-    def _advance(self, shard: ShardNode, last: int) -> None:
-        if self.skips:
-            self.skips -= 1
-            last += 2
-            self.world.seen("bridge skipped a range")
-        if self.repeats:
-            self.repeats -= 1
-            last = max(START, last - 5)
-            self.world.seen("bridge repeated a range")
-        self.cursor[shard.index] = last
+    def _ask(self, shard: ShardNode) -> None:
+        if shard.alive:
+            question = Offer(1, shard.index)
+            shard.later(self.world.net.delay(), lambda: shard.ask(question, lambda taken: None))
 
     def _offer(self, shard: ShardNode, lineage: int, batch: Batch, late: float) -> None:
-        if not shard.alive:
-            self.world.seen("bridge met a dead shard")
-            return
         updates = coalesce(enumerate(batch.updates(), batch.base))
         offer = Offer(1, shard.index, lineage, batch.first, batch.last, updates)
 
@@ -229,7 +295,8 @@ class Bridge:
             self.world.check_answer(shard, taken.lineage, taken.offset)
             if taken.offset < batch.first - 1 and self._reader(shard).lineage == taken.lineage:
                 self.world.seen("bridge closed a gap")
-                self._deliver(shard, taken.offset, advance=False)
+                self._deliver(shard, taken.offset)
+            self._await_gap(shard)
 
         delay = self.world.net.delay() + late
         shard.later(delay, lambda: shard.ask(offer, answered))

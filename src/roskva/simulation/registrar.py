@@ -7,29 +7,31 @@ speak MQTT to the channel that serves them in production, byte for byte.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from roskva.answer import Answered
+from roskva.channels.connections import Connections
+from roskva.channels.conversation import Conversation
 from roskva.channels.mqtt.channel import MqttChannel
 from roskva.channels.mqtt.terms import MqttLimits
 from roskva.channels.peers import Addresses, Peers
 from roskva.core import effects
 from roskva.core.backoff import Rate
 from roskva.core.effects import Handle
-from roskva.core.registrar import Registrar, RegistrarConfig
-from roskva.errors import BadMessage, RoskvaError
+from roskva.core.registrar import RegistrarConfig
+from roskva.errors import RoskvaError
 from roskva.host.delivery import MessageDelivery, Write
 from roskva.host.effects import Settled, Submitted
 from roskva.host.mqtt import PublishEncoder
 from roskva.host.registrar import HostEffect, HostEvent, RegistrarHost
 from roskva.model import NOBODY, Principal, Update
 from roskva.simulation.devices import Socket
-from roskva.simulation.network import Connection, Link, ServerEnd
+from roskva.simulation.network import Connection, Datagrams, Link, ServerEnd
 from roskva.simulation.process import SimulatedProcess
 from roskva.wire import codec
 from roskva.wire.links import FromShard
-from roskva.wire.messages import FromClient, ServerMessage
+from roskva.wire.messages import FromClient, Notification, ServerMessage
 from roskva.wire.mqtt.codes import V3, V5
 
 if TYPE_CHECKING:
@@ -38,12 +40,12 @@ if TYPE_CHECKING:
 _REDIAL = 0.5
 
 
-class Peer(ServerEnd):
+class Peer(Conversation, ServerEnd):
     """Of a connection that carries messages."""
 
     def __init__(self, node: RegistrarNode, conn: Connection) -> None:
-        super().__init__(node, conn)
-        self.delivery = MessageDelivery(codec.encode)
+        Conversation.__init__(self, ClientFront(node), MessageDelivery(codec.encode))  # type: ignore[arg-type]
+        ServerEnd.__init__(self, node, conn)
         self.delivery.address = conn.id
         self.delivery.connection = self
 
@@ -51,15 +53,14 @@ class Peer(ServerEnd):
         self.node.step(effects.Opened(self.delivery, self.node.world.dice.randbytes(28)))
 
     def arrived(self, data: bytes) -> None:
-        try:
-            message = codec.decode_from_client(data)
-        except BadMessage:
-            self.node.world.seen("bad message")
-            return
-        self.node.heard(self.delivery, self.node.world.principal(), message)
+        self._message(data)
 
-    def send(self, message: ServerMessage) -> None:
+    def _hang_up_on(self, error: RoskvaError) -> None:
+        raise AssertionError(f"a client of ours sends what is no message: {error}")
+
+    def send(self, message: ServerMessage) -> Sequence[Notification]:
         self.write(codec.encode(message))
+        return message.notifications
 
     def pause(self) -> None:
         self.node.step(self.delivery.pause())
@@ -86,12 +87,15 @@ class DelayedCall:
 class DeviceFront:
     """What the channel of the devices sees of its node, and its `Writer`."""
 
-    full = False
-
     def __init__(self, node: RegistrarNode) -> None:
         self.step = node.step
         self.received = node.heard
+        self.principal = node.world.principal
         self.writer = self
+        self.kept_s = node.world.swarm.client_keep or None
+
+    def keeps_clients_s(self, app: str) -> float | None:
+        return self.kept_s
 
     def enter(self, transport: Socket) -> int:
         return transport.conn.id
@@ -108,6 +112,22 @@ class DeviceFront:
     ) -> None:
         answered(NOBODY)
 
+    def check_channel(self, app: str, channel: str) -> None:
+        """Every app is used over MQTT."""
+
+
+class ClientFront(DeviceFront):
+    """The same, for clients of the full protocol: their login is asked who they are."""
+
+    def identify(
+        self,
+        app: str | None,
+        credential: str | None,
+        certificate: str | None,
+        answered: Answered[Principal],
+    ) -> None:
+        answered(self.principal())
+
 
 class RegistrarNode(SimulatedProcess):
     def __init__(self, world: World, index: int) -> None:
@@ -115,10 +135,6 @@ class RegistrarNode(SimulatedProcess):
         self.conns: dict[int, Connection] = {}
         self.peers: dict[int, Peer | Socket] = {}
         self.links: dict[int, Link] = {}
-
-    @property
-    def core(self) -> Registrar:
-        return self.host.core
 
     def start(self) -> None:
         swarm = self.world.swarm
@@ -141,9 +157,14 @@ class RegistrarNode(SimulatedProcess):
             self.wall_us(),
             self.now(),
             slice=swarm.fanout_slice,
+            batch_ms=lambda app: swarm.registrar_batch_ms,
         )
+        self.core = self.host.core
         addresses = Addresses(Peers(()), 1000)
-        self.mqtt = MqttChannel(DeviceFront(self), addresses, MqttLimits(), self.call_later)  # type: ignore[arg-type]
+        self.mqtt = MqttChannel(
+            DeviceFront(self),  # type: ignore[arg-type]
+            *(addresses, Connections(10_000), MqttLimits(), self.call_later),
+        )
         self.mqtt.encode_v3 = PublishEncoder(V3, swarm.packet_ids)
         self.mqtt.encode_v5 = PublishEncoder(V5, swarm.packet_ids)
         self.conns, self.peers, self.links = {}, {}, {}
@@ -161,10 +182,13 @@ class RegistrarNode(SimulatedProcess):
         if not self.alive:
             return
         self.end()
-        for conn in list(self.conns.values()):
-            conn.reset()
+        self.cut_clients()
         for link in list(self.links.values()):
             link.drop("registrar")
+
+    def cut_clients(self) -> None:
+        for conn in list(self.conns.values()):
+            conn.reset()
 
     # The host and what it asks for.
 
@@ -261,6 +285,8 @@ class RegistrarNode(SimulatedProcess):
         self.peers[conn.id].opened()
 
     def received(self, conn: Connection, frame: bytes) -> None:
+        if conn.id not in self.peers and isinstance(conn, Datagrams):
+            self.accept(conn)  # from an address that it does not know, or not any more
         if conn.id in self.peers:
             self.peers[conn.id].arrived(frame)
 

@@ -3,21 +3,25 @@ told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from roskva.core import effects
+from roskva.core.collector import REST, CollectorConfig
 from roskva.core.effects import Handle
+from roskva.core.expiry import Keep, client_expires_at
 from roskva.core.freshness import Acked
-from roskva.core.matcher import Matcher, MatcherConfig
-from roskva.core.rows import Rows
+from roskva.core.matcher import MatcherConfig
+from roskva.core.shares import SHARE_BY_DEFAULT, MaxShare
 from roskva.errors import StorageUnavailable
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
 from roskva.host.effects import Append, Appended, NotAppended, SetMarker
+from roskva.host.observer import Observer, Way
 from roskva.host.shard import HostEffect, HostEvent, ShardHost
-from roskva.model import Key, shard_epoch
+from roskva.model import Key, Update, shard_epoch
 from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 from roskva.simulation.network import Link
 from roskva.simulation.oracle import Violation
@@ -32,11 +36,27 @@ if TYPE_CHECKING:
 FEED = "feed"
 _REOPEN = 1.0
 _SNAPSHOT_EVERY = 15.0
+_PAGE_LOADS = 3
+"""A page takes so many times as long to read as a row."""
+_PAUSES = 15.0
+"""What short pauses between rounds add to the time until a row is collected."""
+
+
+class ShardWays(Observer):
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.counts: Counter[Way] = Counter()
+        """Updates that were news, by the way by which they came."""
+
+    def applied(self, shard: int, way: Way, updates: int) -> None:
+        self.counts[way] += updates
+        self.world.seen(f"news came by the way: {way}")
+
+    def reads_alone(self, shard: int, alone: bool) -> None:
+        self.world.seen("gap left to the bridge again" if not alone else "gap closed alone")
 
 
 class ShardNode(SimulatedProcess):
-    host: ShardHost
-
     def __init__(self, world: World, index: int) -> None:
         super().__init__(world, f"shard-{index}")
         self.index = index
@@ -51,21 +71,15 @@ class ShardNode(SimulatedProcess):
         self.intact = True
         """No fault has taken anything from the feed."""
         self.durable_marker: effects.PutShard | None = None
+        self.ways = ShardWays(world)
         self.links: dict[int, Link] = {}
+        self.linked_at: dict[int, float] = {}
         self.others: dict[int, Callable[[FromShard], None]] = {}
         """Ends of links that are no registrar's, for as long as their question is open."""
 
-    @property
-    def matcher(self) -> Matcher:
-        return self.host.matcher
-
-    @property
-    def rows(self) -> Rows:
-        return self.host.rows
-
     def start(self) -> None:
         self.begin()
-        self.links, self.others = {}, {}
+        self.links, self.linked_at, self.others = {}, {}, {}
         self.told_to: dict[tuple[Key, int], set[Handle]] = {}
         self.io_free_at = 0.0
         self.to_commit: list[Append] = []
@@ -109,6 +123,17 @@ class ShardNode(SimulatedProcess):
             read_timeout=2.0,
             flush_delay=swarm.flush_delay,
         )
+        keep = Keep(swarm.client_keep or None, swarm.object_keep or None)
+        self.collecting = CollectorConfig(
+            page_rows=2,
+            objects=True,
+            first_delay=2.0,
+            delay=0.3,
+            idle_delay=0.6,
+            pause=swarm.collect_pause,
+            lost_grace=1.2 * swarm.scan_interval + 8.0,
+            patience=10.0,
+        )
         self.hands_over = True
         """Whether what is committed goes to the matcher at once."""
         self.machine = self.host = ShardHost(
@@ -118,8 +143,15 @@ class ShardNode(SimulatedProcess):
             assigned=layout.assigned_of(cells),
             wall_us=self.wall_us(),
             now=self.now(),
+            absent=layout.absent_of(cells),
+            keep_of=lambda app: keep,
+            collecting=self.collecting,
+            max_share=MaxShare(swarm.max_clients) if swarm.max_clients else SHARE_BY_DEFAULT,
             fast_path=lambda app: self.hands_over,
+            batch_ms=lambda app: swarm.batch_ms,
+            observer=self.ways,
         )
+        self.matcher, self.rows = self.host.matcher, self.host.rows
 
     def crash(self, fate: Fate = "lost") -> None:
         self.end()
@@ -159,8 +191,9 @@ class ShardNode(SimulatedProcess):
             case Append():
                 self._append(effect)
             case effects.Persist():
-                self._io(lambda: self._persist(effect))
-            case effects.LoadObjects() | effects.LoadClient():
+                lost_at = self.rows.lost_at
+                self._io(lambda: self._persist(effect, lost_at))
+            case effects.LoadObjects() | effects.LoadClient() | effects.LoadPage():
                 self._io(lambda: self._load(effect))
             case effects.SendLink(link=int() as id, message=message):
                 if id in self.links:
@@ -185,8 +218,9 @@ class ShardNode(SimulatedProcess):
         self.io_free_at = max(self.io_free_at, now) + self._io_delay()
         self.later(self.io_free_at - now, do)
 
-    def _persist(self, effect: effects.Persist) -> None:
+    def _persist(self, effect: effects.Persist, lost_at: float) -> None:
         self._check_fencing(effect)
+        self._check_collected(effect, lost_at)
         try:
             for batch in layout.batches(effect.writes):
                 self.store.write(batch)
@@ -197,11 +231,7 @@ class ShardNode(SimulatedProcess):
         self._io(lambda: self._sync(effect))
 
     def _sync(self, effect: effects.Persist) -> None:
-        try:
-            self.store.sync()
-        except StorageUnavailable:
-            self.step(effects.Failed(effect.id))
-            return
+        self.store.sync()
         if isinstance(effect.writes[-1], effects.PutShard):
             self.durable_marker = effect.writes[-1]
         self.step(effects.Persisted(effect.id))
@@ -214,13 +244,70 @@ class ShardNode(SimulatedProcess):
                     if row is not None and write.session < row.session:
                         raise Violation(f"session {write.session} wrote a row of {row.session}")
 
-    def _load(self, effect: effects.LoadObjects | effects.LoadClient) -> None:
-        rows: dict[Key, effects.ObjectRow] | effects.ClientRow | None
+    def _check_collected(self, effect: effects.Persist, lost_at: float) -> None:
+        """Of whoever is not there, and was not for long, as its row says by now. `lost_at`: as the
+        shard had it when it decided."""
+        if any(isinstance(write, effects.DropObject) for write in effect.writes):
+            self.world.seen("object dropped")
+        dropped = [write for write in effect.writes if isinstance(write, effects.DropClient)]
+        if len(dropped) < len(effect.writes):
+            return
+        for client in [write.client for write in dropped]:
+            self.world.seen("client collected")
+            with suppress(StorageUnavailable):
+                key = layout.client_key(client)
+                cells = self.store.read(key)
+                row = layout.scanned_client(key, cells) if cells else None
+                if row is None or not row.created:
+                    continue
+                at = client_expires_at(row, self.rows.keep_of, self.rows.wall(lost_at))
+                if at is None or at > self.rows.wall(self.now()):
+                    raise Violation(f"a client was collected that was away until {row.seen_at}")
+                if self._is_online(client):
+                    raise Violation("a client was collected that is online")
+
+    def collected_within(self) -> float:
+        """From when a row expires: pauses, and a round of pages, each with its rest."""
+        config = self.collecting
+        page = (1 + REST) * _PAGE_LOADS * self.world.swarm.load_delay + config.idle_delay
+        rows = sum(1 for _ in self.store.scan(layout.CLIENT))
+        return _PAUSES + page * (rows / config.page_rows + 2)
+
+    def check_expired(self, within: float) -> None:
+        """When nobody is there any more: what should have been collected is gone."""
+        start, end = layout.CLIENT, layout.OBJECT
+        for key, cells in self.store.scan(start, end):
+            row = layout.scanned_client(key, cells)
+            lost_at = self.rows.wall(self.rows.lost_at + self.collecting.lost_grace)
+            at = client_expires_at(row, self.rows.keep_of, lost_at)
+            left = self.rows.wall(self.now() - within)
+            if row.created and (at is None or at > left):
+                continue
+            own = row.seen_at + (row.expiry_s or 0) * 10**6
+            in_time = not row.open and row.expiry_s is not None and at == own
+            if in_time or self.collecting.pause < _PAUSES:
+                raise Violation(f"{self.name} still has a client that left at {row.seen_at}")
+
+    def _is_online(self, client: bytes) -> bool:
+        """At a registrar that had the time to say so."""
+        since = self.world.clock.now - self.collecting.lost_grace
+        return any(
+            session.client == client and session.created
+            for id, link in self.links.items()
+            if self.linked_at[id] < since
+            for session in link.registrar.core.sessions.values()
+        )
+
+    def _load(self, effect: effects.LoadObjects | effects.LoadClient | effects.LoadPage) -> None:
+        rows: dict[Key, effects.ObjectRow] | effects.ClientRow | effects.Page | None
         try:
             if isinstance(effect, effects.LoadObjects):
                 cells = self.store.read_cells(layout.object_cells(effect.keys))
                 rows = layout.object_rows(effect.keys, cells)
                 delay = self.world.dice.random() * self.world.swarm.load_delay
+            elif isinstance(effect, effects.LoadPage):
+                rows = layout.read_page(self.store, effect, self.world.dice.getrandbits(64))
+                delay = _PAGE_LOADS * self.world.dice.random() * self.world.swarm.load_delay
             else:
                 rows = layout.client_row(self.store.read(layout.client_key(effect.client)))
                 delay = self._io_delay()
@@ -260,6 +347,7 @@ class ShardNode(SimulatedProcess):
             self._lose_power()
             return
         assert committed is not None
+        self._note_stragglers(committed.entries())
         hands_over = self._hands_over()
         event = Appended(committed.first, committed.last, committed.entries(), requests)
 
@@ -272,15 +360,30 @@ class ShardNode(SimulatedProcess):
         # The thread that commits has other groups to finish first, and the loop other work.
         self.later(0.0, hand_over)
 
+    def _note_stragglers(self, entries: Sequence[tuple[int, Update]]) -> None:
+        oracle = self.world.oracle
+        for _, update in entries:
+            stamp = oracle.stamp_of.get((update.object, update.version), 0)
+            if not update.reset and stamp < oracle.acknowledged.get(update.object, 0):
+                self.world.straggled.add(update.object)
+
     def _note_told(self, event: Appended) -> None:
         """To which links what is committed goes before its publishers are answered."""
         matcher = self.matcher
+        swarm = self.world.swarm
         if not matcher.caught_up or event.first > matcher.applied + 1:
             return
+        if swarm.batch_s:
+            return  # they wait
         for _, update in event.entries:
             entry = matcher.objects.get(update.object)
             if entry is not None and not entry.load and entry.version() < update.version:
                 self.told_to[update.object, update.version] = set(entry.links)
+
+    def hand_over_as_usual(self) -> None:
+        """A fault of the fast path ends; when all is well it loses nothing at all."""
+        world = self.world
+        self.fast_path_loss = 0.0 if world.healed else world.swarm.fast_path_loss
 
     def _hands_over(self) -> bool:
         world = self.world
@@ -358,6 +461,7 @@ class ShardNode(SimulatedProcess):
 
     def from_link(self, link: Link, message: ToShard) -> None:
         self.links[link.id] = link
+        self.linked_at.setdefault(link.id, self.world.clock.now)
         self.step(effects.FromLink(link.id, message))
 
     def link_down(self, link: Link) -> None:

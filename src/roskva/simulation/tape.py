@@ -6,9 +6,11 @@ out, and kept.
 
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
+
+from roskva.host.batching import AUTO, SLOWEST_MS
 
 FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "network": (
@@ -44,6 +46,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "feed_torn",  # the power goes in the middle of a commit
         "feed_recreated",
         "feed_replaced",  # an old store beside a new feed
+        "half_row",  # of a client: who it is has gone, and what it is registered for has not
         "retention",
     ),
     "time": ("wall_jump",),
@@ -58,6 +61,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "redeclare",
         "twin",  # the same identity connects twice
         "herd",
+        "long_away",  # all that want an object, for long, and meanwhile it changes
         "writes_blind",  # changes an object after missing a change of it
         "acks_late",  # what it was told before a part of the history was lost
         "registers_cut_off",  # at a registrar that no longer hears of the object
@@ -65,10 +69,12 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
     "pipeline": (
         "lose_fast_path",
         "stop_bridge",
+        "bridge_hangs",  # it asks where shards stand, and brings nothing; perhaps for good
         "bridge_repeats",
         "bridge_skips",
         "forge_and_reset",
         "reset_overtakes",  # the change before it, which was lost and is on its way again
+        "reset_app",  # in every shard; or another app, which nobody may notice
     ),
 }
 TAPES: Final = sorted(Path(__file__).with_name("tapes").glob("*.json"))
@@ -137,6 +143,28 @@ class Swarm(msgspec.Struct, frozen=True):
     """Sessions told at a time: few, so that something newer comes between."""
     slice_delay: Annotated[float, (0.0, 0.2, 1.0)] = 0.2
     """At most so long does a registrar have other things to do between two slices."""
+    batch_ms: Annotated[int | Literal["auto"], (0, 0, 50, 2000, "auto")] = 0
+    """So long do pushes wait in a shard for newer ones."""
+    registrar_batch_ms: Annotated[int | Literal["auto"], (0, 0, 50, 2000, "auto")] = 0
+    """The same in a registrar."""
+    client_keep: Annotated[float, (0.0, 10.0, 40.0)] = 0.0
+    """For so long is a client remembered that is away; 0: for good."""
+    object_keep: Annotated[float, (0.0, 20.0, 60.0)] = 0.0
+    """The same of an object that nobody asks for."""
+    mqtt_expiry: Annotated[int, (3600, 15)] = 3600
+    """What devices that speak MQTT 5 ask for."""
+    collect_pause: Annotated[float, (2.0, 600.0)] = 600.0
+    """Between two rounds of the collector."""
+    max_clients: Annotated[int, (0, 0, 2, 5)] = 0
+    """That a shard keeps of one principal, which tries to have many more; 0: nobody does."""
+    own_clients: Annotated[int, (0, 0, 1, 2)] = 0
+    """Of an application's own channel, which loses, repeats and reorders at all times."""
+
+    @property
+    def batch_s(self) -> float:
+        """So long may one wait in both."""
+        windows = (self.batch_ms, self.registrar_batch_ms)
+        return sum(SLOWEST_MS if window == AUTO else window for window in windows) / 1000
 
 
 class Tape(msgspec.Struct, frozen=True):
@@ -164,15 +192,17 @@ DEFAULT_MINUTES: Final = 6.0
 
 def tape_of(seed: int, minutes: float = DEFAULT_MINUTES) -> Tape:
     """`minutes` of faults; healing and judging take a few more."""
+    swarm = _swarm(seed, minutes * 60)
     dice = Random(seed)
-    swarm = _swarm(dice, minutes * 60)
     faults = _faults(dice, swarm)
     return Tape(seed, swarm, faults, _last_changes(dice, swarm, faults))
 
 
-def _swarm(dice: Random, fault_time: float) -> Swarm:
+def _swarm(seed: int, fault_time: float) -> Swarm:
+    """Each with dice of its own: what is new takes nothing from what a seed was."""
     drawn: dict[str, Any] = {}
     for name, kind in get_type_hints(Swarm, include_extras=True).items():
+        dice = Random(f"{name} {seed}")
         for options in getattr(kind, "__metadata__", ()):
             chance = isinstance(options, float)
             drawn[name] = dice.random() < options if chance else dice.choice(options)

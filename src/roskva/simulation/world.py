@@ -19,24 +19,29 @@ import msgspec
 from roskva.core.effects import Recheck
 from roskva.core.identity import Standing, TokenKeys
 from roskva.feed.base import START, Batch, Marker
-from roskva.host.shard import BRIDGE_PATIENCE_S
+from roskva.host.shard import GAP_CLOSED_S
 from roskva.model import NO_VERSION, NOBODY, Key, Principal, Update, shard_of
-from roskva.simulation.clients import APP, AnyClient, ClientNode
+from roskva.simulation.clients import APP, AnyClient, ClientNode, OwnChannelNode
 from roskva.simulation.devices import MqttNode
 from roskva.simulation.faults import inject
+from roskva.simulation.hoarder import Hoarder
 from roskva.simulation.network import Network
+from roskva.simulation.operators import Operator
 from roskva.simulation.oracle import Oracle, Violation
-from roskva.simulation.pipeline import Bridge, ObjectPublisher
+from roskva.simulation.pipeline import FORGED, Bridge, ObjectPublisher
 from roskva.simulation.process import Clock
 from roskva.simulation.registrar import RegistrarNode
 from roskva.simulation.shard import ShardNode
 from roskva.simulation.tape import Tape
+from roskva.store import rows as layout
 
 MAX_HELD_BYTES: Final = 64 * 1024
+_HELD_AT_MOST: Final = 2.0 + 0.5 + 2.0
+"""A shard is away, a registrar dials it again, and the publish and its answer take some time."""
 _KEY: Final = b"an even simpler simulation key!!"
 
 COUNTED: Final = (
-    *("gaps", "epochs", "fenced", "unknown", "syncs", "suppressed", "lagged", "turned_away"),
+    *("early", "epochs", "fenced", "unknown", "syncs", "suppressed", "lagged", "turned_away"),
     *("rejected_tokens", "stale_messages", "stale_acks", "resent", "repeated", "expired"),
 )
 """Recovery paths of the machines themselves."""
@@ -57,6 +62,8 @@ class World:
         self.tape = tape
         self.swarm = swarm = tape.swarm
         self.dice = Random(tape.seed + 1)
+        self.pen = Random(tape.seed + 2)
+        """When an identity is written; apart, so that kept tapes stay what they are."""
         self.clock = Clock()
         self.oracle = Oracle()
         self.net = Network(self)
@@ -68,6 +75,8 @@ class World:
         self.skews: dict[str, float] = {}
         self.ids = 0
         self.denied: set[Key] = set()
+        self.straggled: set[Key] = set()
+        """Objects of which a late copy of a version followed a newer one that was acknowledged."""
         self.healed = False
         self.restored_at = -inf
         """When a store last came back as it had been before."""
@@ -76,12 +85,17 @@ class World:
         self.shards = [ShardNode(self, i) for i in range(swarm.shards)]
         self.registrars = [RegistrarNode(self, i) for i in range(swarm.registrars)]
         self.clients = [ClientNode(self, i, self._some_objects()) for i in range(swarm.clients)]
+        self.clients += [
+            OwnChannelNode(self, i, self._some_objects()) for i in range(swarm.own_clients)
+        ]
         self.devices = [MqttNode(self, i, self._some_objects()) for i in range(swarm.mqtt_clients)]
         last = dict(zip(self.objects, tape.last_changes, strict=False))
         self.publishers = {
             key: ObjectPublisher(self, key, last.get(key, inf)) for key in self.objects
         }
         self.bridge = Bridge(self)
+        self.operator = Operator(self)
+        self.hoarder = Hoarder(self)
         self.twins: list[ClientNode] = []
 
     def everybody(self) -> list[AnyClient]:
@@ -119,19 +133,31 @@ class World:
             self.clock.after(fault.at, partial(inject, self, fault))
         self.clock.run(self.swarm.fault_time)
         self.heal()
-        while any(publisher.busy_resetting for publisher in self.publishers.values()):
-            self.clock.run(self.clock.now + 5.0)
+        self._finish_resets()
+        if self.operator.went_back and not all(shard.intact for shard in self.shards):
+            self.operator.reset_when_quiet(goes_back=False)  # it was lost with a part of the feed
+            self._finish_resets()
         self.clock.run(self.clock.now + self.bound())
         self.check_liveness(self.vouches_to)
         self.check_rows()
+        self.hoarder.check()
         self.check_prompt()
-        for publisher in self.publishers.values():
-            publisher.change()
+        self.check_held()
         self.clock.run(self.clock.now + self.bound())
         self.check_liveness(lambda client, key: True)
+        if self.tape.seed % 2 == 0:
+            self.check_app_reset()
+        else:
+            self.check_placed()
+        self.operator.reset_other()
         self.check_quiet()
         self.check_feeds()
         self.check_empty()
+
+    def _finish_resets(self) -> None:
+        busy = self.publishers.values()
+        while self.operator.busy or any(publisher.busy_resetting for publisher in busy):
+            self.clock.run(self.clock.now + 5.0)
 
     def start(self) -> None:
         for shard in self.shards:
@@ -143,6 +169,7 @@ class World:
         for publisher in self.publishers.values():
             self.clock.after(self.dice.random() * 5, publisher.run)
         self.bridge.run()
+        self.hoarder.run()
 
     def principal(self) -> Principal:
         """Of whoever says hello now, with a credential that the login has just issued."""
@@ -194,7 +221,7 @@ class World:
         connect = 1.2 * (8.0 + 4.0) + 2 * swarm.answer_timeout + herd
         notice = 1.2 * swarm.heartbeat + swarm.answer_timeout + swarm.sync_timeout
         retry = 2 * (1.2 * (swarm.answer_timeout + 8.0))
-        feed = swarm.feed_tick + 2.0 * 4 + 2.0 + BRIDGE_PATIENCE_S
+        feed = swarm.feed_tick + 2.0 * 4 + 2.0 + GAP_CLOSED_S
         tell = 2 * swarm.scan_interval + 2.0 + 3 * swarm.app_delay + 5.0
         return (link + connect + notice + retry + feed + tell) * (1 + swarm.drift)
 
@@ -207,15 +234,79 @@ class World:
                     self.oracle.check_fresh(client.name, key, client.app.knows.get(key, 0))
 
     def check_prompt(self) -> None:
-        """When all is well nobody waits for a timer that would find what was forgotten."""
+        """When all is well nobody waits for a timer that would find what was forgotten: updates
+        come at once by the fast path, or soon by the bridge, and by no other way."""
+        bridged = self.bridge.is_at_work()
         for publisher in self.publishers.values():
             publisher.change()
         swarm, everybody = self.swarm, self.everybody()
         slices = len(everybody) * swarm.objects * (swarm.slice_delay + 0.01)
         windows = swarm.registrations * swarm.app_delay
-        self.clock.run(self.clock.now + (1.0 + 20 * swarm.latency + slices + windows))
+        waited = 1.0 + 20 * swarm.latency + swarm.batch_s
+        own = [shard.ways.counts["own"] for shard in self.shards]
+        self.clock.run(self.clock.now + waited + slices + windows)
         if swarm.fast_path:
             self.check_liveness(self.vouches_to)
+        elif bridged:
+            self.seen("told by the bridge alone")
+            self.clock.run(self.clock.now + swarm.feed_tick + 2 * swarm.bridge_interval + 1.0)
+            self.check_liveness(self.vouches_to)
+            if own != [shard.ways.counts["own"] for shard in self.shards]:
+                raise Violation("a shard read by itself what a living bridge would have brought")
+
+    def check_held(self) -> None:
+        """Shards go away under publishes, and come back before anybody has to know: some have been
+        sent by then and some have not, and some are in a group that is not durable."""
+        swarm, dice = self.swarm, self.dice
+        for publisher in self.publishers.values():
+            registrar, early = self.pick_registrar(), dice.random() * 3 * swarm.latency
+            assert registrar is not None
+            late = partial(publisher.change_once, registrar, _HELD_AT_MOST)
+            self.clock.after(dice.choice((0.0, early, early + dice.random())), late)
+        self.clock.run(self.clock.now + 2 * dice.random() * swarm.latency)
+        for shard in self.shards:
+            shard.crash()
+            self.clock.after(1.0 + dice.random(), shard.start_again)
+
+    def check_placed(self) -> None:
+        """Shards come back, and cannot read the rows of clients for as long as it takes to be told
+        who is online: whoever is stays on record (`ShardNode._check_collected`)."""
+        for shard in self.shards:
+            shard.crash()
+            shard.store.refused_prefixes = (layout.CLIENT,)
+            shard.start_again()
+        swarm, grace = self.swarm, self.shards[0].collecting.lost_grace
+        self.clock.run(self.clock.now + 2.0 + grace)
+        for shard in self.shards:
+            shard.store.refused_prefixes = ()
+        within = max(shard.collected_within() for shard in self.shards)
+        kept = max(swarm.client_keep, min(swarm.mqtt_expiry, 60.0))
+        self.clock.run(self.clock.now + (kept + grace + within) * (1 + 2 * swarm.drift))
+
+    def check_app_reset(self) -> None:
+        """All is well, but for one client that is away: everybody is told unknown, in one epoch,
+        and then the lower versions that follow."""
+        away = self.dice.choice(self.clients)
+        away.crash()
+        identity = away.identity
+        for client in self.clients:
+            client.unknown_in = {}
+        self.operator.reset_when_quiet(goes_back=True, patience=0.0)
+        self._finish_resets()
+        self.clock.run(self.clock.now + 5.0)
+        away.start()
+        self.clock.run(self.clock.now + self.bound())
+        for client in self.clients:
+            if client is away and identity is None:
+                continue  # it is somebody else now, who has just registered
+            for key in client.app.wanted:
+                if len(client.unknown_in.get(key, ())) != 1:
+                    times = len(client.unknown_in.get(key, ()))
+                    raise Violation(f"{client.name} was told {times} times that {key} was reset")
+        for publisher in self.publishers.values():
+            publisher.change()
+        self.clock.run(self.clock.now + self.bound())
+        self.check_liveness(lambda client, key: True)
 
     def check_quiet(self) -> None:
         before = [client.deliveries for client in self.clients]
@@ -265,6 +356,8 @@ class World:
             client.crash()
         swarm = self.swarm
         gone = 5 * swarm.heartbeat + swarm.scan_interval + swarm.linger
+        within = max(shard.collected_within() for shard in self.shards)
+        gone += swarm.client_keep + within
         self.clock.run(self.clock.now + (gone + 10.0) * (1 + 2 * swarm.drift))
         for registrar in self.registrars:
             if registrar.alive:
@@ -275,6 +368,7 @@ class World:
         for shard in self.shards:
             if shard.matcher.objects or shard.rows.holders:
                 raise Violation(f"{shard.name} remembers clients that are gone")
+            shard.check_expired(within)
 
     def check_bounded(self, held: int) -> None:
         if held > MAX_HELD_BYTES:
@@ -319,8 +413,8 @@ class World:
                 knows = client.app.knows.get(key, 0)
                 self.oracle.check_confirmed(client.name, key, knows, since)
 
-        looked = 2 * swarm.app_delay + max(client.busy_until - self.clock.now, 0.0)
-        fed = 2 * swarm.feed_tick + 3.0 + BRIDGE_PATIENCE_S
+        looked = swarm.batch_s + 2 * swarm.app_delay + max(client.busy_until - self.clock.now, 0.0)
+        fed = 2 * swarm.feed_tick + 3.0 + GAP_CLOSED_S
         self.clock.after(fed + looked, partial(check, since - 5.0))
         lost = client.conn is not None and client.conn.was_deaf_after(asked_at)
         if not (net.lossy or net.slow or lost):  # else what it was told may be lost, and come again
@@ -341,8 +435,15 @@ class World:
         With a part of the feed a reset may be lost, until the operator repeats it; and of versions
         that were published out of order the higher one, of which nothing tells any more.
         """
-        doubtful = self.publishers[key].forged > 0 or not self.swarm.ordered
+        went_back = self.publishers[key].forged > 0 or self.operator.went_back
+        doubtful = went_back or not self.swarm.ordered or key in self.straggled
         return not (doubtful and self.lost_history(key))
+
+    def keeps_order(self, key: Key, version: int) -> bool:
+        """Of a gap nobody knows whether a reset is in it. So a forged version from it may be told
+        after what followed the reset and came early: as a version it is the higher one."""
+        early = self.shard_of(key).matcher.counters["early"]
+        return self.vouches(key) and not (early and version > FORGED)
 
     def vouches_to(self, client: AnyClient, key: Key) -> bool:
         """With an old store a registration may come back that was given up since, and with it what
