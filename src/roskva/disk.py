@@ -17,11 +17,15 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
 from roskva.errors import StorageUnavailable
 
 Mapped = bytes | mmap.mmap
+
+MINE_ALONE: Final = 0o600
+"""The mode of every file that is made here: what is published may be secret, and so are keys."""
 
 _MAY_PASS = {
     errno.EIO,
@@ -49,15 +53,12 @@ class File(Protocol):
 
     def write_at(self, data: bytes, position: int) -> None:
         """All of it, or an error and any part of it."""
-        ...
 
     def sync(self) -> None:
         """Make what was written durable. After an error nobody knows what was."""
-        ...
 
     def lock(self) -> None:
         """Until it is closed or its process ends; BlockingIOError if another holds it."""
-        ...
 
     def close(self) -> None: ...
 
@@ -65,17 +66,14 @@ class File(Protocol):
 class Disk(Protocol):
     def create(self, path: str) -> File:
         """A new empty file; FileExistsError if there is one."""
-        ...
 
     def open(self, path: str) -> File: ...
 
     def read(self, path: str, position: int, size: int) -> bytes:
         """As many of these bytes as there are."""
-        ...
 
     def map(self, path: str) -> Mapped:
         """The whole file as it is now, without copying it where the system can."""
-        ...
 
     def size(self, path: str) -> int: ...
 
@@ -85,11 +83,9 @@ class Disk(Protocol):
 
     def make_directory(self, path: str) -> None:
         """And its parents, as far as they do not exist; durable when it returns."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Within one directory; replaces the target in one step."""
-        ...
 
     def remove(self, path: str) -> None: ...
 
@@ -113,6 +109,26 @@ def overwrite(disk: Disk, path: str, content: bytes, position: int) -> None:
     with closing(disk.open(path)) as file:
         file.write_at(content, position)
         file.sync()
+
+
+def lock_file(path: Path, patience_s: float = 0.0) -> int:
+    """An open file that nobody else has locked; the number of this process is in it, for people to
+    read. `BlockingIOError` has the number of who holds it, once the patience is over."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MINE_ALONE)
+    give_up_at = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError as error:
+            if time.monotonic() >= give_up_at:
+                owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+                os.close(fd)
+                raise BlockingIOError(error.errno, owner) from None
+        time.sleep(0.05)
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    return fd
 
 
 class RealFile:
@@ -148,7 +164,7 @@ class RealDisk:
 
     def create(self, path: str) -> RealFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return RealFile(os.open(path, flags, 0o644), self._synced)
+        return RealFile(os.open(path, flags, MINE_ALONE), self._synced)
 
     def open(self, path: str) -> RealFile:
         return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC), self._synced)

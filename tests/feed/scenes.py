@@ -1,10 +1,12 @@
 """What the tests of the feed share: a feed to act on, and all that a reader can get out of it."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from roskva.disk import Disk
-from roskva.feed.base import START, Batch, FeedReader, Foreign, Idle, Marker, Missing
+from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
+from roskva.feed.reader import LogReader
 from roskva.feed.upkeep import Retention
 from roskva.model import Update
 
@@ -46,7 +48,7 @@ def tidy(log: Log, now_us: int = 1) -> None:
         pass
 
 
-def answers(reader: FeedReader, after: int = START) -> Iterator[Batch | Missing]:
+def answers(reader: LogReader, after: int = START) -> Iterator[Batch | Missing]:
     """Every answer from here to the end of the feed; each one goes on where the last one ended."""
     while True:
         answer = reader.read(Marker(reader.lineage, after))
@@ -63,7 +65,7 @@ def answers(reader: FeedReader, after: int = START) -> Iterator[Batch | Missing]
                 raise AssertionError(f"a marker of this feed is called foreign: {answer}")
 
 
-def contents(reader: FeedReader, after: int = START) -> dict[int, Update]:
+def contents(reader: LogReader, after: int = START) -> dict[int, Update]:
     """Offset → update, as far as they can be read."""
     found: dict[int, Update] = {}
     for answer in answers(reader, after):
@@ -74,9 +76,15 @@ def contents(reader: FeedReader, after: int = START) -> dict[int, Update]:
     return found
 
 
-def damage(reader: FeedReader, after: int = START) -> list[tuple[int, int]]:
+def damage(reader: LogReader, after: int = START) -> list[tuple[int, int]]:
+    return missing(reader, "damage", after)
+
+
+def missing(
+    reader: LogReader, why: Literal["damage", "restore"], after: int = START
+) -> list[tuple[int, int]]:
     return [
         (answer.first, answer.last)
         for answer in answers(reader, after)
-        if isinstance(answer, Missing) and answer.why == "damage"
+        if isinstance(answer, Missing) and answer.why == why
     ]

@@ -8,6 +8,7 @@ from tests.feed.scenes import LINEAGE, SMALL, answers, contents, damage, open_lo
 
 from roskva.feed.base import Batch, Marker
 from roskva.feed.log import Log, LogConfig
+from roskva.feed.record import read_markers
 from roskva.feed.upkeep import Retention
 from roskva.model import Update
 from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
@@ -79,7 +80,7 @@ class Life:
         assert sorted(found.items()) == expected[: len(found)]
         # The rest was never acknowledged, and must not come back.
         self.submitted = dict(expected[: len(found)])
-        marker = log.markers().get("bridge", Marker(LINEAGE, 0)).offset
+        marker = read_markers(self.disk, "feed")[0].get("bridge", Marker(LINEAGE, 0)).offset
         assert marker in (self.marker_before, self.marker_after)
 
 

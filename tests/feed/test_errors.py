@@ -8,6 +8,7 @@ from tests.feed.scenes import LINEAGE, contents, damage, open_log, publish, tidy
 from roskva.errors import RoskvaError, StorageUnavailable
 from roskva.feed.base import Marker
 from roskva.feed.log import Log
+from roskva.feed.record import read_markers
 from roskva.simulation.disk import Operation, SimulatedDisk
 
 
@@ -127,7 +128,8 @@ def test_a_marker_that_cannot_be_written_stays_what_it_was(
     with pytest.raises(StorageUnavailable):
         log.set_marker("bridge", Marker(LINEAGE, 2))
     disk.crash("lost", "lost")
-    assert open_log(disk, "feed").markers() == {"bridge": Marker(LINEAGE, 1)}
+    open_log(disk, "feed")
+    assert read_markers(disk, "feed") == ({"bridge": Marker(LINEAGE, 1)}, [])
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "sync", "rename", "sync_directory"])

@@ -2,7 +2,7 @@
 
 from tests.feed.scenes import open_log, publish
 
-from roskva.feed.reader import wait_for_growth
+from roskva.feed.reader import poll
 from roskva.simulation.disk import SimulatedDisk
 
 
@@ -21,25 +21,27 @@ class VirtualTime:
 
 def test_waiting_ends_when_the_feed_has_grown() -> None:
     log, time = open_log(SimulatedDisk(), "feed"), VirtualTime()
+    reader = log.reader()
 
     def sleep(seconds: float) -> None:
         time.sleep(seconds)
         if len(time.pauses) == 3:
             publish(log, 1)
 
-    assert wait_for_growth(log.reader(), 0, 60, clock=time.clock, sleep=sleep)
+    assert poll(lambda: reader.end() > 0, 60, clock=time.clock, sleep=sleep)
     assert len(time.pauses) == 3
 
 
 def test_waiting_ends_with_the_timeout() -> None:
-    log, time = open_log(SimulatedDisk(), "feed"), VirtualTime()
-    assert not wait_for_growth(log.reader(), 0, 0.5, clock=time.clock, sleep=time.sleep)
+    reader, time = open_log(SimulatedDisk(), "feed").reader(), VirtualTime()
+    assert not poll(lambda: reader.end() > 0, 0.5, clock=time.clock, sleep=time.sleep)
     assert abs(time.now - 0.5) < 1e-9
     assert max(time.pauses) <= 0.02
 
 
 def test_nothing_is_waited_for_that_is_already_there() -> None:
     log, time = open_log(SimulatedDisk(), "feed"), VirtualTime()
+    reader = log.reader()
     publish(log, 1)
-    assert wait_for_growth(log.reader(), 0, 60, clock=time.clock, sleep=time.sleep)
+    assert poll(lambda: reader.end() > 0, 60, clock=time.clock, sleep=time.sleep)
     assert not time.pauses

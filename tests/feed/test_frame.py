@@ -18,9 +18,9 @@ from roskva.feed.frame import (
     encode,
     encode_packed,
     frame_at,
-    is_sound,
     next_frame,
     rows_from,
+    sound_body,
 )
 from roskva.model import MAX_PAYLOAD_BYTES, Update
 
@@ -185,7 +185,7 @@ def test_the_image_of_a_frame_in_a_payload_is_not_taken_for_one(
 def test_a_damaged_body_costs_the_rows_and_not_the_way_to_the_next_frame(made: Make) -> None:
     view = view_of(flipped(made(1, updates(1)), -1), made(2, updates(2)))
     frame = frame_in(view)
-    assert not is_sound(view, frame)
+    assert sound_body(view, frame) is None
     assert rows_from(view, frame, LINEAGE, FAR) is None
     assert frame_at(view, frame.end, LINEAGE) is not None
 

@@ -5,7 +5,17 @@ from threading import Event, Thread, current_thread
 from typing import get_args
 
 import pytest
-from tests.feed.scenes import LINEAGE, SMALL, answers, contents, damage, open_log, publish, tidy
+from tests.feed.scenes import (
+    LINEAGE,
+    SMALL,
+    answers,
+    contents,
+    damage,
+    missing,
+    open_log,
+    publish,
+    tidy,
+)
 
 from roskva.feed.base import Batch, Idle, Marker, Missing
 from roskva.feed.check import repair, verify
@@ -37,19 +47,54 @@ def check_skipped(log: Log) -> None:
     """Once, the whole range, and everything around it is there."""
     assert LOST[1] < publish(log, 4) < LOST[1] + DISTANCE
     reader = log.reader()
-    assert damage(reader) == [LOST]
+    assert missing(reader, "restore") == [LOST]
+    assert damage(reader) == []
     assert [update.version for update in contents(reader).values()] == [1, 2, 3, 4]
     assert isinstance(reader.read(Marker(LINEAGE, LOST[1])), Batch)
 
 
 def test_the_history_goes_on_far_away_and_what_lies_between_is_missing() -> None:
     log = open_log(copied(), "feed")
-    assert list(answers(log.reader(), after=END)) == [Missing(*LOST, "damage")]
+    assert list(answers(log.reader(), after=END)) == [Missing(*LOST, "restore")]
     check_skipped(log)
 
 
 def test_until_a_writer_takes_it_up_readers_see_the_copy_as_it_is() -> None:
     assert LogReader(copied(), "feed").read(Marker(LINEAGE, END)) == Idle(END)
+
+
+def test_what_is_left_out_is_no_problem_and_damage_before_it_still_is() -> None:
+    disk = copied()
+    open_log(disk, "feed").close()
+    (oldest,) = [name for name in disk.list("feed") if name.startswith(f"{1:019d}-")]
+    checked = [file for file in verify(disk, "feed") if file.file == oldest]
+    assert [(file.problems, file.left_out) for file in checked] == [((), Missing(*LOST, "restore"))]
+    disk.flip(f"feed/{oldest}", (disk.size(f"feed/{oldest}") - 1) * 8)
+    checked = [file for file in verify(disk, "feed") if file.file == oldest]
+    assert [[problem.lost for problem in file.problems] for file in checked] == [[(END, END)]]
+    assert checked[0].left_out == Missing(*LOST, "restore")
+    reader = LogReader(disk, "feed")
+    assert (damage(reader), missing(reader, "restore")) == ([(END, END)], [LOST])
+
+
+def test_nothing_is_damaged_where_the_last_writer_before_the_copy_wrote_nothing() -> None:
+    disk = SimulatedDisk()
+    publish(open_log(disk, "feed"), 1, 2, 3)
+    disk.crash("kept", "kept")
+    open_log(disk, "feed").close()
+    skip_ahead(disk, "feed")
+    log = open_log(disk, "feed")
+    publish(log, 4)
+    assert damage(log.reader()) == []
+    assert [first for first, _ in missing(log.reader(), "restore")] == [END + 1]
+
+
+def test_it_is_said_that_it_is_a_restored_one_by_the_writer_that_takes_it_up() -> None:
+    disk = copied()
+    for restored in (True, False):
+        log = open_log(disk, "feed")
+        assert log.recovered.restored == restored
+        log.close()
 
 
 def test_it_is_taken_up_once() -> None:
@@ -58,7 +103,7 @@ def test_it_is_taken_up_once() -> None:
     assert not disk.exists(f"feed/{SKIP}")
     log = open_log(disk, "feed")
     assert publish(log, 4) == LOST[1] + 1
-    assert damage(log.reader()) == [LOST]
+    assert missing(log.reader(), "restore") == [LOST]
 
 
 def test_retention_goes_on_behind_it() -> None:
@@ -80,7 +125,7 @@ def test_a_marker_from_before_it_still_holds_what_its_reader_has_to_be_told() ->
     for number in range(4, 14):
         publish(log, number)
     tidy(log)
-    assert damage(log.reader(), after=2) == [LOST]
+    assert missing(log.reader(), "restore", after=2) == [LOST]
     assert [update.version for update in contents(log.reader(), after=2).values()] == [
         *range(3, 14)
     ]
@@ -116,7 +161,7 @@ def test_a_power_cut_that_brings_it_back_changes_nothing(names: Fate) -> None:
     disk.crash("kept", names)
     log = open_log(disk, "feed")
     assert LOST[1] < first < publish(log, 5) < LOST[1] + DISTANCE
-    assert damage(log.reader()) == [LOST]
+    assert missing(log.reader(), "restore") == [LOST]
     assert len(contents(log.reader())) == 5
 
 
@@ -217,7 +262,7 @@ def test_two_writers_that_take_it_up_at_the_same_time_do_not_lose_it_between_the
         disk.first.join()
         check_skipped(log)
         log.close()
-        assert damage(open_log(disk, "feed").reader()) == [LOST]
+        assert missing(open_log(disk, "feed").reader(), "restore") == [LOST]
         if not passed:
             break
     assert looks > 5

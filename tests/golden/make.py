@@ -17,7 +17,7 @@ from roskva.core.effects import (
 from roskva.disk import RealDisk
 from roskva.feed.base import Marker
 from roskva.feed.log import Log, LogConfig
-from roskva.model import Update
+from roskva.model import Update, app_key
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
@@ -30,12 +30,15 @@ LINEAGE = 0x0123456789ABCDEF
 NOW_US = 1_700_000_000_000_000
 CLIENT = bytes(range(16))
 MARKER = Marker(LINEAGE, 3)
+GENERATIONS = (("maps", 3), ("music", 16_524))
 
 OBJECTS = {
     "contacts/alice": ObjectRow(41, 0, "app-1", b"\x00payload\xff", NOW_US),
     "contacts/böb/phone": ObjectRow(2**63 - 1, 77, None, None, 0),
     "maps/reset": ObjectRow(mark=5),
 }
+OF_A_GENERATION = {"music/song": ObjectRow(7, generation=16_524)}
+"""Since format 3."""
 REGISTERED = [Registered("contacts/alice", 41, EPOCH << 20), Registered("maps/reset", -1, 0)]
 UPDATES = [
     Update("contacts/alice", 40, published_at=NOW_US),
@@ -44,6 +47,8 @@ UPDATES = [
     Update("contacts/böb/phone", 2**63 - 1),
     Update("maps/reset", 5, reset=True),
 ]
+OF_APPS = [Update(app_key(app), generation, reset=True) for app, generation in GENERATIONS]
+"""Since format 3."""
 
 
 def make(directory: Path) -> None:
@@ -60,7 +65,7 @@ def make(directory: Path) -> None:
 def fill_feed(shard: OwnedShard) -> None:
     config = LogConfig(segment_bytes=1)  # every commit its own segment
     log = Log.open(RealDisk(), str(shard.feed_path), lineage=LINEAGE, now_us=NOW_US, config=config)
-    for update in UPDATES:
+    for update in [*UPDATES, *OF_APPS]:
         log.append([update])
         log.commit(NOW_US)
     log.set_marker("bridge", MARKER)
@@ -69,10 +74,11 @@ def fill_feed(shard: OwnedShard) -> None:
 
 def fill_store(shard: OwnedShard) -> None:
     store = RocksStore(shard.store_path)
-    writes: list[Write] = [PutObject(key, row, replace=True) for key, row in OBJECTS.items()]
+    objects = OBJECTS | OF_A_GENERATION
+    writes: list[Write] = [PutObject(key, row, replace=True) for key, row in objects.items()]
     writes.append(PutClient(CLIENT, BOOT << 32, NOW_US, "app-1"))
     writes += [PutRegistered(CLIENT, BOOT << 32, cell) for cell in REGISTERED]
-    writes.append(PutShard(EPOCH, LINEAGE, len(UPDATES)))
+    writes.append(PutShard(EPOCH, LINEAGE, len(UPDATES) + len(OF_APPS), GENERATIONS))
     for batch in rows.batches(writes):
         store.write(batch, sync=True)
     store.write([rows.put_boot(BOOT)], sync=True)

@@ -29,6 +29,21 @@ def test_an_older_timestamp_never_replaces_a_newer_one(store: Store) -> None:
     assert store.read(b"row")[b"c"] == Cell(300, b"new")
 
 
+def test_a_later_generation_is_newer_whatever_its_timestamp(store: Store) -> None:
+    store.write([Put(b"row", b"c", MAX_TIMESTAMP, b"old")])
+    for generation, timestamp, kept in (
+        (1, 3, Cell(3, b"", 1)),
+        (0, MAX_TIMESTAMP, Cell(3, b"", 1)),
+        (1, 2, Cell(3, b"", 1)),
+        (1, 4, Cell(4, b"", 1)),
+        (MAX_TIMESTAMP, 0, Cell(0, b"", MAX_TIMESTAMP)),
+    ):
+        store.write([Put(b"row", b"c", timestamp, b"", generation)])
+        assert store.read(b"row") == {b"c": kept}
+        assert store.read_cells([(b"row", b"c")]) == [kept]
+        assert rows(store) == {b"row": {b"c": kept}}
+
+
 def test_a_newer_and_an_equal_timestamp_replace(store: Store) -> None:
     store.write([Put(b"row", b"c", 255, b"first")])
     store.write([Put(b"row", b"c", 255, b"second")])

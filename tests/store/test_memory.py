@@ -62,18 +62,6 @@ def test_a_write_that_fails_changes_nothing_and_the_next_succeeds() -> None:
     assert values(store) == {b"a": b""}
 
 
-def test_after_a_sync_that_failed_a_crash_still_loses() -> None:
-    store = MemoryStore()
-    store.failing_syncs = 2
-    with pytest.raises(StorageUnavailable):
-        store.write([put(b"a")], sync=True)
-    with pytest.raises(StorageUnavailable):
-        store.sync()
-    assert values(store) == {b"a": b""}
-    store.crash()
-    assert values(store) == {}
-
-
 def test_an_old_snapshot_can_come_back() -> None:
     store = MemoryStore()
     store.write([put(b"a", b"old")], sync=True)

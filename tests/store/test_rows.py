@@ -172,3 +172,39 @@ def test_the_shard_of_a_key_is_the_same_for_ever() -> None:
         for seed in ("0", "1")
     }
     assert answers == {b"%d\n" % shard_of("contacts/alice", 1000)}
+
+
+def test_how_many_rows_there_are_is_counted_where_they_are_few(store: Store) -> None:
+    assert rows.estimated_rows(store) == {"objects": 0, "clients": 0, "registrations": 0}
+    persist(store, PutObject(ALICE, ObjectRow(1)), PutClient(CLIENT, 1, 1_000, "app-1"))
+    persist(store, *(PutRegistered(CLIENT, 1, Registered(f"a/{n}", 1, 1)) for n in range(3)))
+    assert rows.estimated_rows(store) == {"objects": 1, "clients": 1, "registrations": 3}
+
+
+def test_how_many_rows_there_are_is_estimated_where_they_are_many(store: Store) -> None:
+    count = 10 * rows.SAMPLE_CELLS
+    persist(store, *(PutObject(f"app/{number}", ObjectRow(1)) for number in range(count)))
+    found = rows.estimated_rows(store)["objects"]
+    assert 0.9 * count < found < 1.1 * count
+    assert found != count
+
+
+def test_clients_are_found_by_their_application_a_page_at_a_time(store: Store) -> None:
+    """And not by what is left of a row that was half forgotten."""
+    clients = [bytes([number]) * 16 for number in range(10)]
+    for number, client in enumerate(clients):
+        application = f"phone-{number % 2}"
+        persist(store, PutClient(client, 1, number, application))
+        persist(store, PutRegistered(client, 1, Registered(ALICE, 1, 1)))
+    persist(store, PutClient(b"h" * 16, 1, 99), PutObject(ALICE, ObjectRow(41)))
+    found, after, looked_at = list[bytes](), b"", 0
+    while True:
+        page = rows.find_application(store, "phone-1", after, 4)
+        found += [client for client, _ in page.found]
+        looked_at += page.looked_at
+        after = page.after
+        if not after:
+            break
+        assert page.looked_at == 4
+    assert sorted(found) == clients[1::2]
+    assert looked_at == 11

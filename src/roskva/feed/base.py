@@ -31,7 +31,7 @@ over.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -90,7 +90,8 @@ class Missing(msgspec.Struct, frozen=True):
 
     first: int
     last: int
-    why: Literal["retention", "damage"]
+    why: Literal["retention", "damage", "restore"]
+    """A restore: what was published after the backup is not in the copy."""
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -114,34 +115,6 @@ class Committed(msgspec.Struct, frozen=True):
 
     def entries(self) -> list[tuple[int, Update]]:
         return list(enumerate(self.updates, self.base))
-
-
-class FeedReader(Protocol):
-    @property
-    def lineage(self) -> int: ...
-
-    def end(self) -> int:
-        """The offset of the last update that is durable."""
-        ...
-
-    def read(self, after: Marker, max_rows: int = 4096) -> Read: ...
-
-
-class FeedWriter(Protocol):
-    @property
-    def lineage(self) -> int: ...
-
-    def append(self, updates: Sequence[Update]) -> int:
-        """Queue updates for the next commit; the offset of the first of them."""
-        ...
-
-    def commit(self, now_us: int) -> Committed | None:
-        """Make everything appended durable and visible. None: there was nothing to do."""
-        ...
-
-    def set_marker(self, name: str, marker: Marker) -> None: ...
-
-    def markers(self) -> dict[str, Marker]: ...
 
 
 def updates_of(rows: "pa.RecordBatch") -> list[Update]:

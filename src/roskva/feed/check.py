@@ -10,11 +10,11 @@ import msgspec
 
 from roskva.disk import Disk, overwrite, storage_errors
 from roskva.errors import Damaged
-from roskva.feed.base import Locked, Marker
+from roskva.feed.base import Locked, Marker, Missing
 from roskva.feed.claim import is_claimed
 from roskva.feed.frame import next_frame, rows_from
 from roskva.feed.log import Log
-from roskva.feed.reader import LogReader, View, map_segment
+from roskva.feed.reader import LogReader, View, map_segment, missing_from
 from roskva.feed.record import MARKERS, META, read_markers, read_meta, read_record
 from roskva.feed.recovery import SKIP, Recovered
 from roskva.feed.segment import (
@@ -48,6 +48,8 @@ class Checked(msgspec.Struct, frozen=True):
     frames: int = 0
     updates: int = 0
     problems: tuple[Problem, ...] = ()
+    left_out: Missing | None = None
+    """No damage: what a restore has gone past."""
 
 
 def verify(disk: Disk, directory: str) -> Iterator[Checked]:
@@ -114,14 +116,16 @@ def _check_segment(disk: Disk, segment: Segment, lineage: int, writer_alive: boo
     except FileNotFoundError:  # retention was faster
         return Checked(name)
     frames, updates, holes = _check_frames(view, lineage)
+    lost = [(hole.first, hole.last) for hole in holes if hole.why == "damage"]
     problems += [
         Problem(name, f"offsets {first} to {last} cannot be read", (first, last))
-        for first, last in holes
+        for first, last in lost
     ]
+    left_out = next((hole for hole in holes if hole.why == "restore"), None)
     if segment.last is None and not writer_alive and size > len(view.content):
         tail = size - len(view.content)
         problems.append(Problem(name, f"{tail} bytes after the last commit", torn_tail=True))
-    return Checked(name, size, frames, updates, tuple(problems))
+    return Checked(name, size, frames, updates, tuple(problems), left_out)
 
 
 def _check_copies(disk: Disk, segment: Segment, name: str) -> list[Problem]:
@@ -136,19 +140,20 @@ def _check_copies(disk: Disk, segment: Segment, name: str) -> list[Problem]:
     ]
 
 
-def _check_frames(view: View, lineage: int) -> tuple[int, int, list[tuple[int, int]]]:
+def _check_frames(view: View, lineage: int) -> tuple[int, int, list[Missing]]:
     frames = updates = 0
-    holes: list[tuple[int, int]] = []
+    holes: list[Missing] = []
     position, wanted = FRAMES_AT, view.segment.first
     while wanted <= view.last:
         frame = next_frame(view.content, position, lineage, wanted)
         if frame is None or frame.last > view.last:
-            holes.append((wanted, view.last))
-            break
+            holes.append(missing_from(view, wanted))
+            wanted = holes[-1].last + 1
+            continue
         if frame.first > wanted:
-            holes.append((wanted, frame.first - 1))
+            holes.append(Missing(wanted, frame.first - 1, "damage"))
         if rows_from(view.content, frame, lineage, frame.last) is None:
-            holes.append((frame.first, frame.last))
+            holes.append(Missing(frame.first, frame.last, "damage"))
         else:
             frames += 1
             updates += frame.last - frame.first + 1

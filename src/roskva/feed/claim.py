@@ -26,8 +26,6 @@ _PREFIX = "writer-"
 
 
 class Claim:
-    __slots__ = ("_disk", "_file", "_path", "number")
-
     def __init__(self, disk: Disk, path: str, file: File, number: int) -> None:
         self.number = number
         self._disk = disk

@@ -199,12 +199,10 @@ class Committer:
         *,
         max_wait_s: float = 0.002,
         tidy_every_s: float = 1.0,
-        clock_us: Callable[[], int] = wall_clock_us,
         handover: Handover | None = None,
     ) -> None:
         self._max_wait_s = max_wait_s
         self._tidy_every_s = tidy_every_s
-        self._clock_us = clock_us
         self.handover = handover or Handover()
         self._work: SimpleQueue[_Waiting | _Call | None] = SimpleQueue()
         self._syncs: SimpleQueue[_Group | None] = SimpleQueue()
@@ -287,7 +285,7 @@ class Committer:
             wait_s = 0.0
 
     def _commit(self, waiting: _Round) -> None:
-        began, now_us = time.perf_counter(), self._clock_us()
+        began, now_us = time.perf_counter(), wall_clock_us()
         first, *others = waiting.values()
         for group in waiting.values():
             group.attempt(group.write, now_us)
@@ -337,7 +335,7 @@ class Committer:
             more = False
             _go_ahead(False)
             try:
-                more = feed.log.tidy(self._clock_us())
+                more = feed.log.tidy(wall_clock_us())
             except Exception as error:  # whatever it is, publishing goes on
                 _log.warning("tidying the feed: %s", error)
             _go_ahead(True)

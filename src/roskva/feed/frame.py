@@ -117,11 +117,6 @@ def next_frame(view: memoryview, position: int, lineage: int, wanted: int) -> Fr
             position = frame.end
 
 
-def is_sound(view: memoryview, frame: FrameHeader) -> bool:
-    """Whether it is what was written."""
-    return _sound_body(view, frame) is not None
-
-
 def rows_from(
     view: memoryview, frame: FrameHeader, lineage: int, last: int
 ) -> "tuple[pa.RecordBatch, FrameHeader] | None":
@@ -139,11 +134,11 @@ def rows_from(
         return None
     while newest.end - frame.position < TOGETHER_BYTES:
         following = frame_at(view, newest.end, lineage)
-        if following is None or not _continues(newest, following, last):
+        if following is None or following.first != newest.last + 1 or following.last > last:
             break
         if abs(following.appended_at - frame.appended_at) > _TOGETHER_US:
             break
-        more = _unpacked(view, following)
+        more = _unpacked(view, following) if following.packed else []
         if not more:
             break
         rows += more
@@ -151,14 +146,9 @@ def rows_from(
     return record_batch(rows), newest
 
 
-def _continues(frame: FrameHeader, following: FrameHeader, last: int) -> bool:
-    goes_on = following.first == frame.last + 1 and following.last <= last
-    return goes_on and following.packed > 0
-
-
 def _unpacked(view: memoryview, frame: FrameHeader) -> list[_Row]:
     """None of them if it is damaged."""
-    body = _sound_body(view, frame)
+    body = sound_body(view, frame)
     if body is None:
         return []
     try:
@@ -168,7 +158,8 @@ def _unpacked(view: memoryview, frame: FrameHeader) -> list[_Row]:
     return rows if len(rows) == frame.last - frame.first + 1 else []
 
 
-def _sound_body(view: memoryview, frame: FrameHeader) -> bytes | None:
+def sound_body(view: memoryview, frame: FrameHeader) -> bytes | None:
+    """None if it is not what was written."""
     body = bytes(_body(view, frame))  # a copy: checksums are not taken of a memoryview
     return body if crc32c(body) == frame.body_crc else None
 

@@ -28,19 +28,11 @@ import msgspec
 
 from roskva.disk import Disk, storage_errors
 from roskva.errors import BadInput, Damaged, Overloaded
+from roskva.feed import record
 from roskva.feed.base import START, Committed, Marker
 from roskva.feed.claim import Claim, take_claim
 from roskva.feed.frame import encode, encode_packed
 from roskva.feed.reader import LogReader, meta_from_segments
-from roskva.feed.record import (
-    MARKERS,
-    META,
-    Meta,
-    read_markers,
-    read_meta,
-    write_marker,
-    write_record,
-)
 from roskva.feed.recovery import Recovered, recover, remove_skip, skip_in
 from roskva.feed.segment import (
     FORMAT,
@@ -69,7 +61,7 @@ class LogConfig(msgspec.Struct, frozen=True):
 
 
 class Log:
-    """The FeedWriter of a directory of segments. Made by `Log.open`."""
+    """Writes a directory of segments. Made by `Log.open`."""
 
     def __init__(
         self,
@@ -84,10 +76,12 @@ class Log:
         self._disk = disk
         self._directory = directory
         self._claim = claim
-        self._lineage = lineage
+        self.lineage = lineage
         self._config = config
-        self._last = recovered.last
-        self._next = recovered.next
+        self.last = recovered.last
+        """The history ends here."""
+        self.next = recovered.next
+        """The offset of what is appended next."""
         self._pending: list[Update] = []
         self._written: Committed | None = None
         """What is on its way to the disk."""
@@ -116,7 +110,7 @@ class Log:
 
         with storage_errors(f"opening the feed in {directory}"):
             disk.make_directory(directory)
-            disk.make_directory(f"{directory}/{MARKERS}")
+            disk.make_directory(f"{directory}/{record.MARKERS}")
             used = [named[1] for name in disk.list(directory) if (named := parse_name(name))]
             claim = take_claim(disk, directory, max(used, default=0), takeover)
             try:
@@ -130,26 +124,20 @@ class Log:
                 raise
             return log
 
-    @property
-    def lineage(self) -> int:
-        return self._lineage
-
-    @property
-    def writer(self) -> int:
-        return self._claim.number
-
     def reader(self) -> LogReader:
         return LogReader(self._disk, self._directory)
 
     def append(self, updates: Sequence[Update]) -> int:
+        """Queue updates for the next commit; the offset of the first of them."""
         if len(self._pending) + len(updates) > MAX_GROUP_ROWS:
             raise Overloaded(f"more than {MAX_GROUP_ROWS} updates wait for one commit")
-        first = self._next
+        first = self.next
         self._pending.extend(updates)
-        self._next += len(updates)
+        self.next += len(updates)
         return first
 
     def commit(self, now_us: int) -> Committed | None:
+        """Make everything appended durable and visible. None: there was nothing to do."""
         self.write(now_us)
         self.sync()
         return self.finish()
@@ -160,7 +148,7 @@ class Log:
         if not self._pending:
             return
         updates, self._pending = self._pending, []
-        base, last = self._next - len(updates), self._next - 1
+        base, last = self.next - len(updates), self.next - 1
         frames = self._encode(base, updates, now_us)
         try:
             active = self._active
@@ -169,7 +157,7 @@ class Log:
             active.append(frames, last)
         except BaseException as error:
             self._give_up(error)
-        self._written = Committed(self._last + 1, base, last, now_us, updates)
+        self._written = Committed(self.last + 1, base, last, now_us, updates)
 
     def sync(self) -> None:
         """May run on another thread than the steps before and after it."""
@@ -192,18 +180,14 @@ class Log:
         except OSError:
             # It is durable and counts. The header of the next segment will show it to readers.
             self._abandon()
-        self._last = committed.last
+        self.last = committed.last
         return committed
 
     def set_marker(self, name: str, marker: Marker) -> None:
-        if marker.lineage != self._lineage or marker.offset > self._last:
-            raise BadInput(f"{marker} is not of this feed: {self._lineage}, up to {self._last}")
+        if marker.lineage != self.lineage or marker.offset > self.last:
+            raise BadInput(f"{marker} is not of this feed: {self.lineage}, up to {self.last}")
         with storage_errors(f"writing the marker {name}"):
-            write_marker(self._disk, self._directory, name, marker)
-
-    def markers(self) -> dict[str, Marker]:
-        with storage_errors("reading the markers"):
-            return read_markers(self._disk, self._directory)[0]
+            record.write_marker(self._disk, self._directory, name, marker)
 
     def tidy(self, now_us: int) -> bool:
         """One slice, a millisecond or so, of retention and rewriting; whether there is more."""
@@ -248,23 +232,23 @@ class Log:
 
     def _encode(self, base: int, updates: list[Update], now_us: int) -> bytes:
         if self._config.packed or len(updates) <= _FEW:
-            return encode_packed(self._lineage, base, now_us, updates)
+            return encode_packed(self.lineage, base, now_us, updates)
         from roskva.feed.arrow import rows_of
 
         return b"".join(
-            encode(self._lineage, base + i, now_us, rows_of(updates[i : i + ROWS_PER_FRAME]))
+            encode(self.lineage, base + i, now_us, rows_of(updates[i : i + ROWS_PER_FRAME]))
             for i in range(0, len(updates), ROWS_PER_FRAME)
         )
 
     def _fits(self, active: ActiveSegment, base: int) -> bool:
         follows = base == active.last + 1  # not so after updates that could not be encoded
         has_room = active.position < self._config.segment_bytes
-        return follows and has_room and self._next - active.first <= RESERVED
+        return follows and has_room and self.next - active.first <= RESERVED
 
     def _start_segment(self, first: int, now_us: int) -> ActiveSegment:
         self._claim.check()
         self._abandon()
-        header = Header(self._lineage, self._claim.number, first, self._last + 1, now_us)
+        header = Header(self.lineage, self._claim.number, first, self.last + 1, now_us)
         self._active = start_segment(self._disk, self._directory, header)
         return self._active
 
@@ -278,12 +262,12 @@ class Log:
         for name in self._disk.list(self._directory):
             if name.endswith(".tmp"):
                 self._disk.remove(f"{self._directory}/{name}")
-        for stray in _segments(self._disk, self._directory, self._lineage)[1]:
+        for stray in _segments(self._disk, self._directory, self.lineage)[1]:
             self._disk.remove(stray.path)
         remove_skip(self._disk, self._directory)
 
     def _tidy(self, now_us: int) -> Generator[None]:
-        history, _ = _segments(self._disk, self._directory, self._lineage)
+        history, _ = _segments(self._disk, self._directory, self.lineage)
         sizes = [self._disk.size(segment.path) for segment in history]
         gone = expired(history, sizes, self._slowest(), self._config.retention, now_us)
         for segment in history[:gone]:
@@ -296,14 +280,14 @@ class Log:
             if segment.header.rewritten or segment.path in self._damaged:
                 continue
             try:
-                yield from rewrite(self._disk, segment, self._lineage, self._claim.check)
+                yield from rewrite(self._disk, segment, self.lineage, self._claim.check)
             except Damaged:
                 self._damaged.add(segment.path)
             yield
 
     def _slowest(self) -> int | None:
-        sound, damaged = read_markers(self._disk, self._directory)
-        offsets = [m.offset for m in sound.values() if m.lineage == self._lineage]
+        sound, damaged = record.read_markers(self._disk, self._directory)
+        offsets = [m.offset for m in sound.values() if m.lineage == self.lineage]
         return START if damaged else min(offsets, default=None)
 
 
@@ -314,15 +298,15 @@ def _segments(disk: Disk, directory: str, lineage: int) -> tuple[list[Segment], 
 def _settle_meta(disk: Disk, directory: str, lineage: int) -> int:
     """The feed's lineage. A damaged meta file is restored: every segment repeats what it says."""
     try:
-        found = read_meta(disk, directory)
+        found = record.read_meta(disk, directory)
     except Damaged:
         found = None
     meta = found or meta_from_segments(disk, directory)
     if meta is None or not _segments(disk, directory, meta.lineage)[0]:
         # Without a segment the history never began, or all of it is lost and so are its offsets.
-        meta = Meta(FORMAT, lineage)
+        meta = record.Meta(FORMAT, lineage)
     if meta != found:
-        write_record(disk, f"{directory}/{META}", meta)
+        record.write_record(disk, f"{directory}/{record.META}", meta)
     return meta.lineage
 
 
@@ -331,7 +315,7 @@ def _recover(disk: Disk, directory: str, lineage: int) -> Recovered:
     history, _ = _segments(disk, directory, lineage)
     if not history:
         return Recovered(last=START, next=START + 1)
-    marked = list(read_markers(disk, directory)[0].values())
-    if skip is not None:
-        marked.append(skip)
-    return recover(disk, history[-1], lineage, [m.offset for m in marked if m.lineage == lineage])
+    markers = record.read_markers(disk, directory)[0].values()
+    marked = [marker.offset for marker in markers if marker.lineage == lineage]
+    skipped = START if skip is None or skip.lineage != lineage else skip.offset
+    return recover(disk, history[-1], lineage, marked, skipped)

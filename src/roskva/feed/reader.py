@@ -16,7 +16,7 @@ import msgspec
 
 from roskva.disk import Disk, storage_errors
 from roskva.errors import BadInput, Damaged
-from roskva.feed.base import START, Batch, FeedReader, Foreign, Idle, Marker, Missing, Read
+from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing, Read
 from roskva.feed.frame import FrameHeader, frame_at, next_frame, rows_from
 from roskva.feed.record import Meta, read_meta
 from roskva.feed.segment import (
@@ -43,14 +43,14 @@ class View(msgspec.Struct, frozen=True):
 
 
 class LogReader:
-    """The FeedReader of a directory of segments."""
+    """Reads a directory of segments."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         import roskva.feed.arrow  # noqa: F401  # now, and not while the first update waits
 
         self._disk = disk
         self._directory = directory
-        self._lineage = 0
+        self.lineage = 0
         self._names: list[str] = []
         self._history: list[Segment] = []
         self._starts: list[int] = []
@@ -60,11 +60,8 @@ class LogReader:
         with storage_errors(f"opening the feed in {directory}"):
             self._refresh()
 
-    @property
-    def lineage(self) -> int:
-        return self._lineage
-
     def end(self) -> int:
+        """The offset of the last update that is durable."""
         with storage_errors("reading the feed"):
             self._refresh()
         return self._end()
@@ -95,8 +92,8 @@ class LogReader:
         with storage_errors("reading the feed"):
             if after.offset >= self._end():
                 self._refresh()
-            if after.lineage != self._lineage or after.offset > self._end():
-                return Foreign(self._lineage, self._end())
+            if after.lineage != self.lineage or after.offset > self._end():
+                return Foreign(self.lineage, self._end())
             try:
                 answer = self._read(after.offset + 1, max_rows)
             except FileNotFoundError:  # retention was faster
@@ -121,11 +118,11 @@ class LogReader:
         view = self._view(segment)
         frame = self._find(view, base)
         if frame is None:
-            return Missing(wanted, view.last, "damage")
+            return missing_from(view, wanted)
         if frame.first > base:
             return Missing(wanted, min(frame.first - 1, view.last), "damage")
         furthest = min(view.last, base + max_rows - 1)
-        found = rows_from(view.content, frame, self._lineage, furthest)
+        found = rows_from(view.content, frame, self.lineage, furthest)
         if found is None:
             return Missing(wanted, frame.last, "damage")
         rows, newest = found
@@ -146,22 +143,22 @@ class LogReader:
 
     def _find(self, view: View, wanted: int) -> FrameHeader | None:
         """The frame with this offset; if it is damaged the next one, or none."""
-        frame = frame_at(view.content, self._cursor, self._lineage)
+        frame = frame_at(view.content, self._cursor, self.lineage)
         behind = frame is not None and frame.first <= wanted
         if frame is None or not (behind and wanted <= frame.last):
             begin = self._cursor if behind else FRAMES_AT
-            frame = next_frame(view.content, begin, self._lineage, wanted)
+            frame = next_frame(view.content, begin, self.lineage, wanted)
         return frame
 
     def _end(self) -> int:
         return self._newest.last if self._newest else START
 
     def _refresh(self) -> None:
-        known = self._lineage, self._names
-        self._lineage = lineage_of(self._disk, self._directory)
+        known = self.lineage, self._names
+        self.lineage = lineage_of(self._disk, self._directory)
         self._names = self._disk.list(self._directory)
-        if known != (self._lineage, self._names):
-            segments = load(self._disk, self._directory, self._names, self._lineage)
+        if known != (self.lineage, self._names):
+            segments = load(self._disk, self._directory, self._names, self.lineage)
             self._history, _ = chain(segments)
             self._starts = [segment.void_from for segment in self._history]
             self._current = None
@@ -173,6 +170,17 @@ class LogReader:
         elif self._current is None or self._current.segment != segment:
             self._current = map_segment(self._disk, segment)
         return self._current
+
+
+def missing_from(view: View, wanted: int) -> Missing:
+    """The next of what a segment owns, from where it has no frame any more. That is more than it
+    may hold only if a restore went past it: then nobody vouched for what is behind the end word."""
+    if view.last < view.segment.first + RESERVED:
+        return Missing(wanted, view.last, "damage")
+    vouched = end_of(view.content, view.segment).last
+    if max(wanted, view.segment.first) <= vouched:
+        return Missing(wanted, vouched, "damage")
+    return Missing(wanted, view.last, "restore")
 
 
 def map_segment(disk: Disk, segment: Segment) -> View:
@@ -207,16 +215,9 @@ def meta_from_segments(disk: Disk, directory: str) -> Meta | None:
     return None
 
 
-def wait_for_growth(
-    reader: FeedReader,
-    after: int,
-    timeout_s: float,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> bool:
+def wait_for_growth(reader: LogReader, after: int, timeout_s: float) -> bool:
     """Whether there is something beyond `after`, in whatever process the feed's writer lives."""
-    return poll(lambda: reader.end() > after, timeout_s, clock=clock, sleep=sleep)
+    return poll(lambda: reader.end() > after, timeout_s)
 
 
 def poll(

@@ -32,7 +32,7 @@ import msgspec
 from roskva.disk import Disk, overwrite
 from roskva.errors import Damaged
 from roskva.feed.base import START, Marker
-from roskva.feed.frame import frame_at, is_sound
+from roskva.feed.frame import frame_at, sound_body
 from roskva.feed.reader import LogReader
 from roskva.feed.record import read_record, write_record
 from roskva.feed.segment import RESERVED, End, Segment, end_of
@@ -55,11 +55,15 @@ class Recovered(msgspec.Struct, frozen=True):
     """Beyond the end word, whole."""
     cut_bytes: int = 0
     """Behind that, torn."""
+    restored: bool = False
+    """It was told to skip ahead: what its original went on with is not in it."""
 
 
-def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) -> Recovered:
+def recover(
+    disk: Disk, newest: Segment, lineage: int, marked: Iterable[int], skipped: int = START
+) -> Recovered:
     """`marked`: offsets that were there, even if they are not now: a reader has seen them and set
-    its marker, or this is a copy that must skip what its original may have held."""
+    its marker. `skipped`: this is a copy, and its original may have held what is up to there."""
     content = memoryview(disk.map(newest.path))
     end = end_of(content, newest)
     found = _sound_tail(content, end, lineage)
@@ -67,13 +71,14 @@ def recover(disk: Disk, newest: Segment, lineage: int, marked: Iterable[int]) ->
         tail = bytes(content[end.position : found.position])
         overwrite(disk, newest.path, tail, end.position)
     known = found.last if found.last >= newest.first else newest.void_from - 1
-    last = max(known, *marked, START)
+    last = max(known, *marked, skipped)
     free = found.last + 1 if end.closed else newest.first + RESERVED
     return Recovered(
         last=last,
         next=max(free, last + 1),
         kept_bytes=found.position - end.position,
         cut_bytes=max(0, len(content) - found.position),
+        restored=skipped > known,
     )
 
 
@@ -81,7 +86,7 @@ def _sound_tail(content: memoryview, end: End, lineage: int) -> End:
     last, position = end.last, end.position
     while True:
         frame = frame_at(content, position, lineage)
-        if frame is None or frame.first != last + 1 or not is_sound(content, frame):
+        if frame is None or frame.first != last + 1 or sound_body(content, frame) is None:
             return End(last, position)
         last, position = frame.last, frame.end
 

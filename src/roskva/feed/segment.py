@@ -29,8 +29,9 @@ from google_crc32c import value as crc32c
 from roskva.disk import Disk, File
 from roskva.errors import BadConfig
 
-FORMAT = 2
-"""Since 2, frames may be packed (frame.py)."""
+FORMAT = 3
+"""Since 2, frames may be packed (frame.py). Since 3, apps may be reset. A kind of row that older
+readers do not know is a new format: they stop at the segment and say so."""
 RESERVED = 1 << 20
 FRAMES_AT = 192
 SUFFIX = ".log"
@@ -187,8 +188,6 @@ def _end(raw: bytes) -> End | None:
 class ActiveSegment:
     """Knows how far it has been written. After an error from `append` it must not be used again:
     nobody can say which bytes are on the disk."""
-
-    __slots__ = ("_file", "first", "last", "position")
 
     def __init__(self, file: File, first: int) -> None:
         self.first = first

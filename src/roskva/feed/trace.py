@@ -46,8 +46,8 @@ class Trace:
         self._acked: dict[tuple[Key, int], None] = {}
         """Those that somebody has acked."""
         self.since_published = {stage: Times() for stage in STAGES[1:]}
-        self._followed: dict[Key, int] = {}
-        """The latest version of each that was wanted lately."""
+        self.followed: dict[Key, int] = {}
+        """The latest version of each that was wanted lately: it is noted where it goes."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         retention = Retention(max_bytes=_MAX_BYTES)
         self._log = Log.open(
@@ -64,12 +64,8 @@ class Trace:
         return hash % self._one_in == 0 or is_probe(key)
 
     def follow(self, key: Key, version: int) -> None:
-        """To be noted where it goes from here."""
-        self._followed[key] = version
-        _bound(self._followed)
-
-    def follows(self, key: Key, version: int) -> bool:
-        return self._followed.get(key) == version
+        self.followed[key] = version
+        _bound(self.followed)
 
     def note(self, stage: str, key: Key, version: int, at_us: int) -> None:
         """That an update, one that is wanted, has passed a stage."""

@@ -5,6 +5,7 @@ carrying a timestamp. Writing is a **batch** of operations, applied in their ord
 
 - `Put`: the cell becomes this value, unless a strictly newer timestamp is already there. An equal
   timestamp replaces. Whoever writes what it heard late, twice or out of order thus changes nothing.
+  Timestamps that began anew carry a higher *generation*, and are newer than all before.
 - `DeleteCell`, `DeleteRow`: whatever is there is gone and leaves nothing behind, so that a later
   `Put` of any timestamp wins. An object that starts anew is `DeleteRow` and `Put` in one batch.
 
@@ -38,6 +39,7 @@ time, so what is longer has to be several batches."""
 class Cell(msgspec.Struct, frozen=True, gc=False):
     timestamp: int
     value: bytes
+    generation: int = 0
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +47,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     column: bytes
     timestamp: int
     value: bytes
+    generation: int = 0
 
 
 class DeleteCell(msgspec.Struct, frozen=True, gc=False):
@@ -93,5 +96,8 @@ def check_batch(batch: Batch) -> None:
     if len(batch) > MAX_BATCH:
         raise ValueError(f"a batch has at most {MAX_BATCH} operations; got {len(batch)}")
     for operation in batch:
-        if type(operation) is Put and not 0 <= operation.timestamp <= MAX_TIMESTAMP:
-            raise ValueError(f"a timestamp is 0 to 2^63−1; got {operation.timestamp}")
+        if type(operation) is not Put:
+            continue
+        for number in (operation.timestamp, operation.generation):
+            if not 0 <= number <= MAX_TIMESTAMP:
+                raise ValueError(f"a timestamp and its generation are 0 to 2^63−1; got {number}")

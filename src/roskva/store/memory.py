@@ -24,8 +24,6 @@ _Undo = list[tuple[bytes, bytes, Cell | None]]
 
 
 class MemoryStore:
-    __slots__ = ("_rows", "_unsynced", "failing_syncs", "failing_writes", "refused_prefixes")
-
     def __init__(self, rows: Snapshot | None = None) -> None:
         self._rows: dict[bytes, Row] = _copy(rows or {})
         self._unsynced: list[_Undo] = []
@@ -33,8 +31,6 @@ class MemoryStore:
         """Rows that start with one of these can be neither read nor written for now."""
         self.failing_writes = 0
         """So many of the next writes fail and change nothing."""
-        self.failing_syncs = 0
-        """So many of the next syncs fail: what was written stays visible, and can be lost."""
 
     # The store
 
@@ -53,9 +49,6 @@ class MemoryStore:
             self.sync()
 
     def sync(self) -> None:
-        if self.failing_syncs:
-            self.failing_syncs -= 1
-            raise StorageUnavailable("the sync failed")
         self._unsynced.clear()
 
     def read(self, row: bytes) -> Row:
@@ -76,11 +69,7 @@ class MemoryStore:
 
     def checkpoint(self, directory: Path) -> None:
         directory.mkdir()
-        rows = [
-            (row, [(column, cell.timestamp, cell.value) for column, cell in cells.items()])
-            for row, cells in self.scan()
-        ]
-        (directory / _CHECKPOINT).write_bytes(msgspec.msgpack.encode(rows))
+        (directory / _CHECKPOINT).write_bytes(msgspec.msgpack.encode(self._rows))
 
     def close(self) -> None:
         """A store in memory has nothing to let go."""
@@ -115,10 +104,13 @@ class MemoryStore:
         cells = self._rows.get(operation.row, {})
         if isinstance(operation, Put):
             before = cells.get(operation.column)
-            if before is not None and before.timestamp > operation.timestamp:
+            age = operation.generation, operation.timestamp
+            if before is not None and (before.generation, before.timestamp) > age:
                 return
             undo.append((operation.row, operation.column, before))
-            cells[operation.column] = Cell(operation.timestamp, operation.value)
+            cells[operation.column] = Cell(
+                operation.timestamp, operation.value, operation.generation
+            )
             self._rows[operation.row] = cells
             return
         doomed = [operation.column] if isinstance(operation, DeleteCell) else list(cells)
@@ -139,16 +131,8 @@ class MemoryStore:
 
 
 def open_checkpoint(directory: Path) -> MemoryStore:
-    kept = msgspec.msgpack.decode(
-        (directory / _CHECKPOINT).read_bytes(),
-        type=list[tuple[bytes, list[tuple[bytes, int, bytes]]]],
-    )
-    return MemoryStore(
-        {
-            row: {column: Cell(timestamp, value) for column, timestamp, value in cells}
-            for row, cells in kept
-        }
-    )
+    kept = (directory / _CHECKPOINT).read_bytes()
+    return MemoryStore(msgspec.msgpack.decode(kept, type=dict[bytes, Row]))
 
 
 def _copy(rows: Snapshot) -> dict[bytes, Row]:

@@ -2,9 +2,11 @@
 
     key    row, escaped ‖ 00 00 ‖ column        value    timestamp (8 bytes, big-endian) ‖ value
 
+With a generation the value begins with that, the highest bit of its 8 bytes set, before the
+timestamp.
 The escape turns each 00 of a row into 00 FF. So the first 00 00 of a key ends its row, keys sort
 by row and then by column, and a row is one short range. Stamps are big-endian so that comparing
-the stored bytes compares the timestamps.
+the stored bytes compares the timestamps; and any generation is above none.
 
 What shapes the code is the interpreter's lock. RocksDB's `write` is called with it held: a stall
 in there would stop every thread of the process. Hence batches are small, nothing is synced by
@@ -21,20 +23,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, cast
 
-from rocksdict import (
-    AccessType,
-    BlockBasedOptions,
-    Cache,
-    Checkpoint,
-    DbClosedError,
-    DBCompressionType,
-    Options,
-    Rdict,
-    RdictIter,
-    ReadOptions,
-    WriteBatch,
-    WriteOptions,
-)
+import rocksdict
 
 from roskva.errors import Damaged, RoskvaError, StorageUnavailable
 from roskva.store.base import Batch, Cell, CellName, DeleteCell, Put, Row, check_batch
@@ -45,6 +34,9 @@ _AFTER_ROW: Final = b"\0\1"
 _STAMP_BYTES: Final = 8
 _stamp = Struct(">Q").pack
 _stamp_of = Struct(">Q").unpack_from
+_two_stamps = Struct(">QQ").pack
+_two_stamps_of = Struct(">QQ").unpack_from
+_HAS_GENERATION: Final = 1 << 63
 
 _FEW_CELLS: Final = 64
 """A row up to this size is deleted cell by cell, a larger one as a range: many ranges make every
@@ -61,23 +53,15 @@ _Changes = dict[bytes, bytes | None]
 
 
 class RocksStore:
-    __slots__ = (
-        "_db",
-        "_directory",
-        "_failed",
-        "_in_doubt",
-        "_read_only",
-        "_unsynced",
-        "_write_options",
-    )
-
-    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+    def __init__(self, directory: Path, open_files: int = 256, *, read_only: bool = False) -> None:
+        """`open_files`: at most."""
+        self._open_files = open_files
         self._directory = directory
         self._read_only = read_only
         self._failed = False
         self._unsynced = False
         self._in_doubt = False
-        self._write_options = WriteOptions()
+        self._write_options = rocksdict.WriteOptions()
         self._write_options.no_slowdown = True
         with _translated():
             self._db = self._open()
@@ -120,17 +104,21 @@ class RocksStore:
         with _translated():
             # Flushing lets others run, making the checkpoint does not: leave it little to flush.
             self._db.flush()
-            Checkpoint(self._db).create_checkpoint(str(directory))
+            rocksdict.Checkpoint(self._db).create_checkpoint(str(directory))
 
     def close(self) -> None:
-        with _translated(), suppress(DbClosedError):
+        with _translated(), suppress(rocksdict.DbClosedError):
             self._db.close()
 
     # Inside
 
-    def _open(self) -> Rdict:
-        access = AccessType.read_only(False) if self._read_only else AccessType.read_write()
-        return Rdict(str(self._directory), _options(), access_type=access)
+    def _open(self) -> rocksdict.Rdict:
+        access = (
+            rocksdict.AccessType.read_only(False)
+            if self._read_only
+            else rocksdict.AccessType.read_write()
+        )
+        return rocksdict.Rdict(str(self._directory), _options(self._open_files), access_type=access)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -164,9 +152,10 @@ class RocksStore:
         for operation in batch:
             if type(operation) is Put:
                 key = next_key()
-                stored = _stamp(operation.timestamp) + operation.value
+                age = _age(operation)
+                stored = age + operation.value
                 before = current[key]
-                if before is None or before[:_STAMP_BYTES] <= stored[:_STAMP_BYTES]:
+                if before is None or before[: len(age)] <= age:
                     current[key] = stored
                     changed.add(key)
             elif type(operation) is DeleteCell:
@@ -206,7 +195,7 @@ class RocksStore:
     def _items(
         self, start: bytes, end: bytes | None, *, bulk: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        options = ReadOptions()
+        options = rocksdict.ReadOptions()
         options.fill_cache(not bulk)  # type: ignore[call-arg]  # its stub forgets the argument
         if end is not None:
             options.set_iterate_upper_bound(end)
@@ -215,7 +204,7 @@ class RocksStore:
         return _walk(cursor, options, end)
 
 
-def _walk(cursor: RdictIter, *_held: object) -> Iterator[tuple[bytes, bytes]]:
+def _walk(cursor: rocksdict.RdictIter, *_held: object) -> Iterator[tuple[bytes, bytes]]:
     """Two traps of the binding are dealt with here. Its iterators end early, without an error,
     where they meet damage: so ask at the end. And they point into their options and their bound
     without keeping them alive: so hold these meanwhile."""
@@ -225,9 +214,9 @@ def _walk(cursor: RdictIter, *_held: object) -> Iterator[tuple[bytes, bytes]]:
     cursor.status()
 
 
-def _options() -> Options:
+def _options(open_files: int) -> rocksdict.Options:
     """A shard's store is one of several in its process: small buffers, few files and threads."""
-    options = Options(raw_mode=True)
+    options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
     # Three memtables of 16 MiB bound the memory, and a small one is quicker to search and to fill.
     options.set_write_buffer_size(16 << 20)
@@ -235,15 +224,14 @@ def _options() -> Options:
     # Every put reads first. Most new cells are told apart by the filters, without a search.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.05)
-    options.set_compression_type(DBCompressionType.lz4())
-    # Connections need the file descriptors more.
-    options.set_max_open_files(256)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_max_open_files(open_files)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(1 << 20)
-    table = BlockBasedOptions()
+    table = rocksdict.BlockBasedOptions()
     table.set_bloom_filter(10, False)
-    table.set_block_cache(Cache(32 << 20))
+    table.set_block_cache(rocksdict.Cache(32 << 20))
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     options.set_block_based_table_factory(table)
@@ -261,8 +249,8 @@ def _reserve(path: Path, size: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def _write_batch(changes: _Changes, large_rows: list[bytes]) -> WriteBatch:
-    batch = WriteBatch(raw_mode=True)
+def _write_batch(changes: _Changes, large_rows: list[bytes]) -> rocksdict.WriteBatch:
+    batch = rocksdict.WriteBatch(raw_mode=True)
     for row in large_rows:
         batch.delete_range(_start_of(row), _escaped(row) + _AFTER_ROW)
     for key, stored in changes.items():
@@ -312,8 +300,18 @@ def _start_of(row: bytes) -> bytes:
     return _key(row, b"")
 
 
+def _age(put: Put) -> bytes:
+    if not put.generation:
+        return _stamp(put.timestamp)
+    return _two_stamps(put.generation | _HAS_GENERATION, put.timestamp)
+
+
 def _cell(stored: bytes) -> Cell:
-    return Cell(_stamp_of(stored)[0], stored[_STAMP_BYTES:])
+    [first] = _stamp_of(stored)
+    if first < _HAS_GENERATION:
+        return Cell(first, stored[_STAMP_BYTES:])
+    generation, timestamp = _two_stamps_of(stored)
+    return Cell(timestamp, stored[2 * _STAMP_BYTES :], generation ^ _HAS_GENERATION)
 
 
 @contextmanager

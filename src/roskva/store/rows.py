@@ -3,15 +3,20 @@
     key                         column   timestamp   value
     o ‖ hash ‖ app/name         v        version     source, payload, published_at, epoch
                                 m        0           the mark of its last reset
-    c ‖ hash ‖ client id        c        session     application, created_at
+    c ‖ hash ‖ client id        c        session     application, created_at, account
                                 s        session     seen_at
+                                e        session     open, expiry_s
                                 r ‖ key  session     acked, epoch (one per registration)
     s                           e        0           epoch, lineage, applied
+                                 g ‖ app  generation  —
+                                 d        0           epoch of objects without a row, and within
+                                                      which epoch of the shard
                                 b        boot        —
                                 a        limit       — (versions assigned so far are below it)
 
-- The version of an object *is* its timestamp: the store itself lets no older one in. A reset starts
-  the row anew. Its mark has a cell of its own, so that whoever writes a version need not know it.
+- The version of an object *is* its timestamp: the store itself lets no older one in, and of a later
+  generation of its app any. A reset of the object starts the row anew. Its mark has a cell of its
+  own, so that whoever writes a version need not know it.
 - A client's cells carry the session that wrote them: what a fenced session left behind in some
   queue changes nothing.
 - The hash spreads each kind evenly over its part of the key space, whatever the names look like, so
@@ -22,24 +27,25 @@
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from roskva.core.effects import (
-    ClientRow,
-    DropClient,
-    DropRegistered,
-    ObjectRow,
-    PutAssigned,
-    PutClient,
-    PutObject,
-    PutRegistered,
-    PutShard,
-    Write,
-)
+from roskva.core import effects
+from roskva.core.expiry import ScannedClient
 from roskva.model import NO_EPOCH, NO_VERSION, Key
-from roskva.store.base import MAX_BATCH, Cell, CellName, DeleteCell, DeleteRow, Operation, Put, Row
+from roskva.store.base import (
+    MAX_BATCH,
+    Cell,
+    CellName,
+    DeleteCell,
+    DeleteRow,
+    Operation,
+    Put,
+    Row,
+    Store,
+)
 from roskva.wire.links import Registered
 
 OBJECT: Final = b"o"
@@ -50,8 +56,11 @@ _VERSION: Final = b"v"
 _MARK: Final = b"m"
 _CREATED: Final = b"c"
 _SEEN: Final = b"s"
+_END: Final = b"e"
 _REGISTERED: Final = b"r"
 _EPOCH: Final = b"e"
+_GENERATION: Final = b"g"
+_ABSENT: Final = b"d"
 _BOOT: Final = b"b"
 _ASSIGNED: Final = b"a"
 
@@ -70,6 +79,17 @@ class _Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Created(msgspec.Struct, frozen=True, array_like=True, gc=False):
     application: str
     created_at: int
+    account: bytes = b""
+
+
+class _End(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    open: bool
+    expiry_s: int | None
+
+
+class _Absent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    epoch: int
+    within: int
 
 
 class StoredClient(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +117,8 @@ class _Epoch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _encode = msgspec.msgpack.Encoder().encode
 _decode_version = msgspec.msgpack.Decoder(_Version).decode
 _decode_created = msgspec.msgpack.Decoder(_Created).decode
+_decode_end = msgspec.msgpack.Decoder(_End).decode
+_decode_absent = msgspec.msgpack.Decoder(_Absent).decode
 _decode_acked = msgspec.msgpack.Decoder(_Acked).decode
 _decode_epoch = msgspec.msgpack.Decoder(_Epoch).decode
 _decode_int = msgspec.msgpack.Decoder(int).decode
@@ -129,10 +151,38 @@ def ranges(kind: bytes, parts: int) -> list[tuple[bytes, bytes]]:
     return list(zip(cuts, [*cuts[1:], end], strict=True))
 
 
+SAMPLE_CELLS: Final = 2000
+
+
+def estimated_rows(store: Store) -> dict[str, int]:
+    """How many objects, clients and registrations there are. Counted are the first few of a kind,
+    and as hashes spread them evenly, the hash of the last says what part of all they are."""
+    objects, _ = _estimate(store, OBJECT)
+    clients, registrations = _estimate(store, CLIENT)
+    return {"objects": objects, "clients": clients, "registrations": registrations}
+
+
+def _estimate(store: Store, kind: bytes) -> tuple[int, int]:
+    rows = registrations = seen = 0
+    part = 1.0
+    for key, cells in store.scan(*ranges(kind, 1)[0]):
+        rows += 1
+        registrations += sum(map(_is_registration, cells)) if kind == CLIENT else 0
+        seen += len(cells)
+        if seen >= SAMPLE_CELLS:
+            part = (int.from_bytes(key[1:_ID_AT]) + 1) / _HASHES
+            break
+    return round(rows / part), round(registrations / part)
+
+
+def _is_registration(column: bytes) -> bool:
+    return column[:1] == _REGISTERED
+
+
 # What the core persists, as operations
 
 
-def batches(writes: Iterable[Write]) -> Iterator[list[Operation]]:
+def batches(writes: Iterable[effects.Write]) -> Iterator[list[Operation]]:
     """The writes of one `Persist`, in order, as batches a store accepts.
 
     More than one is as good as a single one where the marker comes last: versions that are ahead of
@@ -148,25 +198,33 @@ def batches(writes: Iterable[Write]) -> Iterator[list[Operation]]:
     yield batch
 
 
-def operations_of(write: Write) -> Sequence[Operation]:
+def operations_of(write: effects.Write) -> Sequence[Operation]:
     match write:
-        case PutObject():
+        case effects.PutObject():
             return _put_object(write)
-        case PutShard():
+        case effects.DropObject():
+            return (DeleteCell(object_key(write.key), _VERSION),)
+        case effects.PutShard():
             value = _encode(_Epoch(write.epoch, write.lineage, write.applied))
-            return (Put(SHARD_ROW, _EPOCH, 0, value),)
-        case PutAssigned(limit=limit):
+            generations = [
+                Put(SHARD_ROW, _GENERATION + app.encode(), generation, b"")
+                for app, generation in write.generations
+            ]
+            return (*generations, Put(SHARD_ROW, _EPOCH, 0, value))
+        case effects.PutAbsent():
+            return (Put(SHARD_ROW, _ABSENT, 0, _encode(_Absent(write.epoch, write.within))),)
+        case effects.PutAssigned(limit=limit):
             return (Put(SHARD_ROW, _ASSIGNED, limit, b""),)
-        case PutRegistered(client=client, session=session, registered=cell):
+        case effects.PutRegistered(client=client, session=session, registered=cell):
             column = _REGISTERED + cell.object.encode()
             return (
                 Put(client_key(client), column, session, _encode(_Acked(cell.acked, cell.epoch))),
             )
-        case PutClient():
+        case effects.PutClient():
             return _put_client(write)
-        case DropRegistered():
+        case effects.DropRegistered():
             return (DeleteCell(client_key(write.client), _REGISTERED + write.key.encode()),)
-        case DropClient():
+        case effects.DropClient():
             return (DeleteRow(client_key(write.client)),)
 
 
@@ -175,22 +233,25 @@ def put_boot(boot: int) -> Put:
     return Put(SHARD_ROW, _BOOT, boot, b"")
 
 
-def _put_object(write: PutObject) -> list[Operation]:
+def _put_object(write: effects.PutObject) -> list[Operation]:
     key, row = object_key(write.key), write.row
     operations: list[Operation] = []
     if write.replace:
         operations += (DeleteRow(key), Put(key, _MARK, 0, _encode(row.mark)))
     if row.version != NO_VERSION:
         value = _encode(_Version(row.source, row.payload, row.published_at, row.epoch))
-        operations.append(Put(key, _VERSION, row.version, value))
+        operations.append(Put(key, _VERSION, row.version, value, row.generation))
     return operations
 
 
-def _put_client(write: PutClient) -> list[Operation]:
-    key = client_key(write.client)
-    operations: list[Operation] = [Put(key, _SEEN, write.session, _encode(write.seen_at))]
+def _put_client(write: effects.PutClient) -> list[Operation]:
+    key, end = client_key(write.client), _End(write.open, write.expiry_s)
+    operations: list[Operation] = [
+        Put(key, _SEEN, write.session, _encode(write.seen_at)),
+        Put(key, _END, write.session, _encode(end)),
+    ]
     if write.application is not None:
-        created = _encode(_Created(write.application, write.seen_at))
+        created = _encode(_Created(write.application, write.seen_at, write.account))
         operations.append(Put(key, _CREATED, write.session, created))
     return operations
 
@@ -204,30 +265,30 @@ def object_cells(keys: Sequence[Key]) -> list[CellName]:
     return [(row, column) for row in rows for column in (_VERSION, _MARK)]
 
 
-def object_rows(keys: Sequence[Key], cells: Sequence[Cell | None]) -> dict[Key, ObjectRow]:
+def object_rows(keys: Sequence[Key], cells: Sequence[Cell | None]) -> dict[Key, effects.ObjectRow]:
     pairs = zip(cells[::2], cells[1::2], strict=True)
     return {
         key: object_row(version, mark) for key, (version, mark) in zip(keys, pairs, strict=True)
     }
 
 
-def object_row(version: Cell | None, mark: Cell | None) -> ObjectRow:
+def object_row(version: Cell | None, mark: Cell | None) -> effects.ObjectRow:
     reset = _decode_int(mark.value) if mark else 0
     if version is None:
-        return ObjectRow(mark=reset)
+        return effects.ObjectRow(mark=reset)
     kept = _decode_version(version.value)
-    return ObjectRow(
-        version.timestamp, reset, kept.source, kept.payload, kept.published_at, kept.epoch
+    return effects.ObjectRow(
+        *(version.timestamp, reset, kept.source, kept.payload),
+        *(kept.published_at, kept.epoch, version.generation),
     )
 
 
-def client_row(cells: Row) -> ClientRow | None:
+def client_row(cells: Row) -> effects.ClientRow | None:
     if _CREATED not in cells:
         return None
-    return ClientRow(
-        cells[_SEEN].timestamp,
-        _decode_created(cells[_CREATED].value).application,
-        _registered(cells),
+    created = _decode_created(cells[_CREATED].value)
+    return effects.ClientRow(
+        cells[_SEEN].timestamp, created.application, _registered(cells), created.account
     )
 
 
@@ -242,7 +303,7 @@ def stored_client(cells: Row) -> StoredClient:
     )
 
 
-def stored_object(cells: Row) -> ObjectRow:
+def stored_object(cells: Row) -> effects.ObjectRow:
     return object_row(cells.get(_VERSION), cells.get(_MARK))
 
 
@@ -258,12 +319,87 @@ def _registered(cells: Row) -> list[Registered]:
     ]
 
 
-def shard_row(cells: Row) -> PutShard | None:
+# A page of everything, for the collector
+
+
+def read_page(store: Store, asked: effects.LoadPage, bits: int) -> effects.Page:
+    """`after` is the last key of the page before."""
+    if asked.clients:
+        found = [(key, store.read(key)) for key in map(client_key, asked.clients)]
+    else:
+        end = SHARD_ROW if asked.objects else OBJECT
+        found = list(islice(store.scan(asked.after and asked.after + b"\0", end), asked.rows))
+    last = found[-1][0] if len(found) == asked.rows and not asked.clients else None
+    return effects.Page(
+        [scanned_client(key, cells) for key, cells in found if cells and key.startswith(CLIENT)],
+        [(object_of(key), stored_object(cells)) for key, cells in found if key.startswith(OBJECT)],
+        last,
+        0.0 if last is None else _share_before(last, asked.objects),
+        bits,
+    )
+
+
+class ClientPage(msgspec.Struct, frozen=True):
+    found: list[tuple[bytes, int]]
+    """Clients, and when each was seen last."""
+    looked_at: int
+    after: bytes
+    """Where the next page begins; empty: this was the last."""
+
+
+def find_application(store: Store, application: str, after: bytes, rows: int) -> ClientPage:
+    """Among so many client rows, those with this application id."""
+    page = list(islice(store.scan((after and after + b"\0") or CLIENT, OBJECT), rows))
+    found = [
+        (client_of(key), row.seen_at or row.created_at or 0)
+        for key, row in ((key, stored_client(cells)) for key, cells in page if _CREATED in cells)
+        if row.application == application
+    ]
+    return ClientPage(found, len(page), page[-1][0] if len(page) == rows else b"")
+
+
+def scanned_client(key: bytes, cells: Row) -> ScannedClient:
+    objects = [column[1:] for column in cells if column.startswith(_REGISTERED)]
+    end = _decode_end(cells[_END].value) if _END in cells else _End(False, None)
+    created = _decode_created(cells[_CREATED].value) if _CREATED in cells else None
+    return ScannedClient(
+        client_of(key),
+        max(cell.timestamp for cell in cells.values()),
+        created is not None,
+        _decode_int(cells[_SEEN].value) if _SEEN in cells else 0,
+        end.open,
+        end.expiry_s,
+        len(objects),
+        tuple({name.partition(b"/")[0].decode() for name in objects}),
+        b"" if created is None else created.account,
+    )
+
+
+def _share_before(key: bytes, objects: bool) -> float:
+    """Clients come first, then objects, each spread evenly by their hashes."""
+    share = int.from_bytes(key[1:_ID_AT]) / _HASHES
+    return share if not objects else (share + key.startswith(OBJECT)) / 2
+
+
+def shard_row(cells: Row) -> effects.PutShard | None:
     """None: this shard has never been used."""
     if _EPOCH not in cells:
         return None
     kept = _decode_epoch(cells[_EPOCH].value)
-    return PutShard(kept.epoch, kept.lineage, kept.applied)
+    generations = [
+        (column[len(_GENERATION) :].decode(), cell.timestamp)
+        for column, cell in cells.items()
+        if column.startswith(_GENERATION)
+    ]
+    return effects.PutShard(kept.epoch, kept.lineage, kept.applied, tuple(generations))
+
+
+def absent_of(cells: Row) -> int:
+    """The epoch of objects without a row; NO_EPOCH: that of the shard."""
+    if _ABSENT not in cells:
+        return NO_EPOCH
+    shard, absent = shard_row(cells), _decode_absent(cells[_ABSENT].value)
+    return absent.epoch if shard is not None and shard.epoch == absent.within else NO_EPOCH
 
 
 def boot_of(cells: Row) -> int:

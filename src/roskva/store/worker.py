@@ -16,15 +16,14 @@ has to hand the lock over to one that waits: see `SWITCH_INTERVAL_S`.
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from roskva.errors import Overloaded, StorageUnavailable
 from roskva.metrics import Times
-from roskva.store.base import MAX_BATCH, Batch, Cell, CellName, Operation, Row, Store, check_batch
+from roskva.store.base import MAX_BATCH, Batch, Operation, Store, check_batch
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """For `sys.setswitchinterval`, in a process that serves. Python's own 5 ms are paid by the loop
@@ -36,8 +35,6 @@ MAX_WAITING: Final = 200_000
 
 _GROUP: Final = 8 * MAX_BATCH
 """Operations in a group, so that nobody waits long for somebody else's sync."""
-
-_PAGE_ROWS: Final = 256
 
 _T = TypeVar("_T")
 
@@ -67,43 +64,24 @@ class StoreWorker:
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._waiting = 0
+        self.waiting = 0
+        """Operations that are not durable yet."""
         self._closing = False
         self.write_times, self.sync_times, self.read_times = Times(), Times(), Times()
         # A daemon, because a loop that died cannot close it: unsynced writes were never answered.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    @property
-    def waiting(self) -> int:
-        """Operations that are not durable yet."""
-        return self._waiting
-
     def write(self, *batches: Batch) -> "asyncio.Future[None]":
         """Durable when this is done: each batch atomic, and none without those before it."""
         for batch in batches:
             check_batch(batch)
-        if self._waiting > MAX_WAITING:
-            raise Overloaded(f"{self._waiting} operations wait for the disk already")
+        if self.waiting > MAX_WAITING:
+            raise Overloaded(f"{self.waiting} operations wait for the disk already")
         job = _Job(self._loop.create_future(), batches)
         self._submit(job)
-        self._waiting += job.size
+        self.waiting += job.size
         return job.future
-
-    def read(self, rows: Sequence[bytes]) -> "asyncio.Future[list[Row]]":
-        return self.run(lambda store: [store.read(row) for row in rows])
-
-    def read_cells(self, names: Sequence[CellName]) -> "asyncio.Future[list[Cell | None]]":
-        return self.run(lambda store: store.read_cells(names))
-
-    async def scan(
-        self, start: bytes = b"", end: bytes | None = None
-    ) -> AsyncIterator[tuple[bytes, Row]]:
-        """As the store's own, a page at a time, so that others get their turn."""
-        rows = await self.run(lambda store: store.scan(start, end))
-        while page := await self.run(lambda _: list(islice(rows, _PAGE_ROWS))):
-            for row in page:
-                yield row
 
     async def checkpoint(self, directory: Path) -> None:
         await self.run(lambda store: store.checkpoint(directory))
@@ -133,7 +111,7 @@ class StoreWorker:
     def _answer(self, jobs: Sequence[_Job]) -> None:
         """On the loop."""
         for job in jobs:
-            self._waiting -= job.size
+            self.waiting -= job.size
             if job.future.cancelled():
                 continue
             if job.error is None:
@@ -200,8 +178,6 @@ class StoreWorker:
 
 class _GroupWrite:
     """The writes of a group: batches put together to slices, one failure for all that follows."""
-
-    __slots__ = ("_failure", "_in_slice", "_slice", "_store", "jobs")
 
     def __init__(self, store: Store) -> None:
         self._store = store
