@@ -6,11 +6,12 @@ from typing import Any
 
 from roskva.answer import Answered
 from roskva.channels.base import Later, Outcomes, ScheduledCall
+from roskva.channels.connections import Connections
 from roskva.channels.mqtt import MqttChannel, MqttLimits
 from roskva.channels.mqtt.connection import MqttConnection
 from roskva.channels.peers import Addresses, Peers
 from roskva.core.effects import Acked, Event
-from roskva.errors import RoskvaError
+from roskva.errors import RoskvaError, Unauthorised
 from roskva.host.delivery import Announcement, Delivery
 from roskva.host.mqtt import MqttDelivery
 from roskva.model import NOBODY, Key, Principal, Update
@@ -197,8 +198,10 @@ class RecordingFront:
         self.gate.set()
         self.identified: list[tuple[str | None, str | None]] = []
         self.principal: Principal | RoskvaError = NOBODY
-        self.full = False
+        self.kept_s: float | None = None
         self.ready = True
+        self.not_here: set[str] = set()
+        """Apps that are not used over MQTT."""
         self.heard: Callable[[], object] = lambda: None
         """What happens when a client has said something."""
 
@@ -222,11 +225,21 @@ class RecordingFront:
         self.identified.append((app, credential))
         answered(self.principal)
 
+    def check_channel(self, app: str, channel: str) -> None:
+        if app in self.not_here:
+            raise Unauthorised(f"{app} is not used over {channel} here")
+
     def assigns_versions(self, app: str) -> bool:
         return self.assigned
 
+    def keeps_clients_s(self, app: str) -> float | None:
+        return self.kept_s
+
     async def check_registering(self, principal: Principal, keys: Sequence[Key]) -> None:
         raise NotImplementedError
+
+    def check_publishing(self, principal: Principal, body_bytes: int) -> None:
+        pass
 
     def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         self.publishing.append(asyncio.ensure_future(self._publish(updates, answered)))
@@ -251,9 +264,14 @@ def later(seconds: float, call: Callable[[], object]) -> ScheduledCall:
 
 
 def channel(
-    front: RecordingFront | None = None, later: Later = later, **limits: Any
+    front: RecordingFront | None = None,
+    later: Later = later,
+    connections: Connections | None = None,
+    **limits: Any,
 ) -> MqttChannel:
-    return MqttChannel(front or RecordingFront(), ADDRESSES, MqttLimits(**limits), later)
+    connections = connections or Connections(1000)
+    front = front or RecordingFront()
+    return MqttChannel(front, ADDRESSES, connections, MqttLimits(**limits), later)
 
 
 class Side:

@@ -87,11 +87,30 @@ async def test_clean_sessions_and_expiry_decide_what_is_resumed_and_kept(
     said = {} if expiry is None else {p.SESSION_EXPIRY: expiry}
     one.receive(side.connect(version, clean=clean, said=said))
     (event,) = one.events(Attached)
-    assert (event.resume, event.keep) == (resume, keep)
+    assert (event.resume, event.keep, event.expiry_s) == (resume, keep, expiry or None)
     one.grant()
     if version == V5:
         told = connack_properties(one.taken()[0]).get(p.SESSION_EXPIRY)
-        assert told == (0xFFFFFFFF if expiry == 60 else None)
+        assert told is None, "it is kept for as long as it has asked for"
+
+
+@in_loop
+async def test_a_client_that_asks_for_more_than_it_gets_is_told_how_long_it_is_kept() -> None:
+    one = Side(V5)
+    one.front.kept_s = 3600.0
+    one.receive(side.connect(V5, said={p.SESSION_EXPIRY: 0xFFFFFFFF}))
+    one.grant()
+    assert connack_properties(one.taken()[0])[p.SESSION_EXPIRY] == 3600
+
+
+@in_loop
+async def test_a_client_that_leaves_may_say_how_long_it_wants_to_be_kept() -> None:
+    one = Side(V5)
+    one.receive(side.connect(V5, said={p.SESSION_EXPIRY: 3600}))
+    one.grant()
+    one.receive(bytes.fromhex("e0 07 00 05 11 00000007"))
+    one.lose()
+    assert one.events(Closed)[-1].expiry_s == 7
 
 
 @both_versions

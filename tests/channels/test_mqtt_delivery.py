@@ -7,6 +7,7 @@ from tests.channels import mqtt_side as side
 from tests.channels.mqtt_side import EPOCH, SESSION, RecordingFront, Side, X, Y, until
 from tests.loops import in_loop
 
+from roskva.channels.connections import Connections
 from roskva.channels.mqtt.connection import MOST_ACKS
 from roskva.core.effects import Acked, Closed, Drained, Event, Lagging
 from roskva.model import NO_VERSION
@@ -345,6 +346,21 @@ async def test_pubacks_among_other_packets_are_found() -> None:
 
 
 @in_loop
+async def test_what_follows_pubacks_in_one_piece_is_taken_too() -> None:
+    one = Side()
+    one.open()
+    one.subscribe((X, 1), (Y, 1))
+    one.broadcast(X, 1)
+    one.broadcast(Y, 1)
+    one.broadcast(X, 2)
+    x, y, newer = (side.puback(told.id) for told in one.told())
+    one.delivery.subscribed_anew([Y])
+    one.receive(x + y + newer + side.PINGREQ[:1], side.PINGREQ[1:])
+    assert one.acked() == [(X, 1, EPOCH), (X, 2, EPOCH)]
+    assert one.taken() == [b"\xd0\x00"]
+
+
+@in_loop
 async def test_mqtt_5_may_ack_with_a_reason() -> None:
     one = Side(V5)
     one.open()
@@ -466,7 +482,7 @@ async def test_one_frame_serves_all_whose_id_is_free() -> None:
     (first,), (second,) = sides[0].told(), sides[1].told()
     assert first.id == second.id
     # The third has that very id in flight for something else.
-    sides[2].delivery._in_flight().take(first.id, (Y, 9, EPOCH))
+    sides[2].delivery._ids.take(side.puback(first.id), (Y, 9, EPOCH))
     sides[2].hear(announcement)
     (third,) = sides[2].told()
     assert third == (X, b"1")
@@ -631,6 +647,47 @@ async def test_a_client_that_asks_and_does_not_read_is_not_read_from() -> None:
     one.transport.unread = 0
     one.conn.resume_writing()
     assert one.transport.reading
+
+
+@in_loop
+async def test_a_client_that_leaves_its_answers_unread_is_cut_off() -> None:
+    one = Side(max_unread_bytes=100, write_timeout_s=3)
+    one.open(keep_alive=0)
+    one.transport.unread = 101
+    one.receive(side.PINGREQ)
+    for _ in range(3):
+        one.mqtt.next_turn()
+    assert not one.transport.aborted
+    for _ in range(3):
+        one.mqtt.next_turn()
+    assert one.transport.aborted
+    assert one.mqtt.counters["unread_timeouts"] == 1
+
+
+@in_loop
+async def test_a_client_that_leaves_notifications_unread_is_not() -> None:
+    one = Side(max_unread_bytes=100, write_timeout_s=3)
+    one.open(keep_alive=0)
+    one.transport.unread = 100_000
+    one.conn.pause_writing()
+    for _ in range(20):
+        one.mqtt.next_turn()
+    assert not one.transport.closed
+
+
+@in_loop
+async def test_a_client_for_whom_there_is_no_place_is_told_that_the_server_is_busy() -> None:
+    connections = Connections(1)
+    mqtt = side.channel(connections=connections)
+    one = Side(mqtt=mqtt)
+    one.open()
+    late = Side(mqtt=mqtt)
+    late.receive(side.connect())
+    assert late.taken() == [b"\x20\x02\x00\x03"]
+    assert late.transport.closed
+    one.lose()
+    again = Side(mqtt=mqtt)
+    again.open()
 
 
 @in_loop

@@ -44,6 +44,22 @@ def test_behind_a_proxy_it_is_the_address_in_front_of_it() -> None:
     ]
 
 
+def test_whoever_is_on_the_machine_of_a_proxy_is_counted() -> None:
+    found = Addresses(Peers(["10.0.0.1"]), 1)
+    assert [found.enter(From("10.0.0.1"), "127.0.0.1") for _ in range(2)] == ["127.0.0.1", None]
+
+
+def test_an_ipv6_address_is_counted_with_its_network() -> None:
+    found = Addresses(Peers(()), 2)
+    given = ("2001:db8::1", "2001:db8::2:1", "2001:db8:0:0:ffff::3", "2001:db8:0:1::1")
+    assert [found.enter(From(address)) is not None for address in given] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
 def test_nothing_is_kept_of_who_has_left() -> None:
     found = Addresses(Peers(()), 2)
     for address in ("1.2.3.4", "1.2.3.4", "2.2.2.2"):

@@ -1,8 +1,12 @@
 """A WebSocket whose peer does not read, or is gone."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from roskva.channels.base import MAX_UNREAD_BYTES
+from roskva.channels.connections import Connections
+from roskva.channels.deadlines import Deadlines
 from roskva.channels.websocket import WebSocket
 from roskva.core.effects import Drained, Event, Lagging
 from roskva.host.delivery import Announcement
@@ -15,12 +19,26 @@ WRITER = Writer(write_one_by_one)
 class Transport:
     def __init__(self) -> None:
         self.written: list[bytes] = []
+        self.unread = 0
+        self.reading, self.aborted = True, False
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
 
     def get_extra_info(self, name: str) -> None:
         return None
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
@@ -32,6 +50,8 @@ def connected() -> tuple[Any, Transport, list[Event]]:
         front=SimpleNamespace(step=events.append, writer=WRITER),
         max_bytes=1024,
         addresses=SimpleNamespace(leave=lambda address: None),
+        connections=Connections(10),
+        unread=Deadlines(60.0, WebSocket.check_reading),
     )
     conn: Any = WebSocket(sockets, None, SimpleNamespace(connections=set()), None)
     transport = Transport()
@@ -67,3 +87,37 @@ def test_nothing_is_written_to_it_after_its_end() -> None:
     conn.connection_lost(None)
     broadcast(conn, 1, step=7)
     assert transport.written == []
+
+
+def held() -> tuple[Any, Transport]:
+    """It has asked for more than it reads."""
+    conn, transport, _ = connected()
+    conn.pause_writing()
+    assert conn not in conn._sockets.unread  # notifications may wait for ever
+    transport.unread = MAX_UNREAD_BYTES + 1
+    conn.send(ServerMessage(PROTOCOL, notifications=[Notification("app/x", 1, 1)]))
+    assert not transport.reading
+    assert conn in conn._sockets.unread
+    return conn, transport
+
+
+def test_who_takes_nothing_of_its_answers_is_cut_off() -> None:
+    async def scenario() -> None:
+        conn, transport = held()
+        conn.check_reading()
+        assert transport.aborted
+
+    asyncio.run(scenario())
+
+
+def test_who_takes_a_little_is_looked_at_again_until_it_has_all() -> None:
+    async def scenario() -> None:
+        conn, transport = held()
+        transport.unread -= 1
+        conn.check_reading()
+        assert not transport.aborted
+        conn.resume_writing()
+        assert transport.reading
+        assert conn not in conn._sockets.unread
+
+    asyncio.run(scenario())

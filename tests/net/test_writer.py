@@ -13,7 +13,6 @@ import uvloop
 
 from roskva.net.writer import (
     MOST_AT_ONCE,
-    Transport,
     Writer,
     WriteSockets,
     best_write,
@@ -171,7 +170,7 @@ class Buffered:
 
 
 def entered(writer: Writer, transport: Buffered) -> int:
-    return writer.enter(cast(Transport, transport))
+    return writer.enter(cast(asyncio.Transport, transport))
 
 
 def never(sockets: object, data: bytes) -> list[tuple[int, int]]:
@@ -249,7 +248,7 @@ class Told(asyncio.Protocol):
         self.lost = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         self.address = self.writer.enter(self.transport)
 
     def pause_writing(self) -> None:

@@ -9,15 +9,16 @@ from importlib.resources import files
 from typing import Annotated, Any, Final, Protocol
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import Response, Router, get, post
+from litestar.connection import ASGIConnection
 from litestar.exceptions import NotFoundException
-from litestar.params import FromPath, PathParameter
+from litestar.params import FromPath, JSONBody, PathParameter
 from litestar.types import ControllerRouterHandler
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from roskva.channels.peers import AdminDoor
 from roskva.model import Key, ObjectId
-from roskva.wire.admin import ClientNow, NodeStatus, Now, ObjectNow, PipelineDetail
+from roskva.wire.admin import AppNow, ClientNow, NodeStatus, Now, ObjectNow, PipelineDetail
 
 _INDEX: Final = "index.html"
 _KINDS: Final = {
@@ -36,6 +37,12 @@ _HEADERS: Final = {
 }
 
 
+class NextGeneration(msgspec.Struct, frozen=True):
+    """`following` of the app; without one, whatever that is now."""
+
+    generation: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,19}$")] | None = None
+
+
 class AdminView(Protocol):
     """The node, as the admin API sees it."""
 
@@ -43,9 +50,12 @@ class AdminView(Protocol):
 
     async def metrics(self) -> bytes:
         """In the text format of Prometheus."""
-        ...
 
     async def now(self) -> Now: ...
+
+    async def app(self, app: str) -> AppNow: ...
+
+    async def reset_app(self, app: str, generation: int | None) -> AppNow: ...
 
     async def object(self, key: Key) -> ObjectNow: ...
 
@@ -61,36 +71,40 @@ def admin_handlers(
 ) -> list[ControllerRouterHandler]:
     """`clients_here`: clients connect to the same port."""
 
-    def check(request: Request[Any, Any, Any]) -> None:
-        door.check(request.headers.get("authorization"))
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
+        door.check(connection.headers.get("authorization"))
 
     @get("/v1/status", summary="Processes, shards, sessions and counters")
-    async def status(request: Request[Any, Any, Any]) -> NodeStatus:
-        check(request)
+    async def status() -> NodeStatus:
         return await inside.status()
 
     @get("/metrics", summary="What all processes have counted, for Prometheus")
-    async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
-        check(request)
+    async def metrics() -> Response[bytes]:
         return Response(await inside.metrics(), media_type=CONTENT_TYPE_LATEST)
 
     @get("/v1/admin/now", summary="The whole node at a glance, and what is wrong with it")
-    async def now(request: Request[Any, Any, Any]) -> Now:
-        check(request)
+    async def now() -> Now:
         return msgspec.structs.replace(await inside.now(), clients_here=clients_here)
+
+    @get("/v1/admin/apps/{app:str}", summary="How often an app was reset, and in how many shards")
+    async def app(app: FromPath[str]) -> AppNow:
+        return await inside.app(app)
+
+    @post("/v1/admin/apps/{app:str}/reset", status_code=200, summary="Reset a whole app")
+    async def reset_app(app: FromPath[str], data: JSONBody[NextGeneration]) -> AppNow:
+        """Ask again with the same generation until `have` is `shards`: it is begun only once."""
+        wanted = data.generation
+        return await inside.reset_app(app, None if wanted is None else int(wanted))
 
     @get("/v1/admin/objects/{app:str}/{name:path}", summary="An object, and who has heard of it")
     async def object(
-        request: Request[Any, Any, Any],
         app: FromPath[str],
         name: Annotated[str, PathParameter(description="May hold any number of '/'.")],
     ) -> ObjectNow:
-        check(request)
         return await inside.object(ObjectId(app, name.removeprefix("/")).key)
 
     @get("/v1/admin/clients/{id:path}", summary="A client, and why it is behind")
     async def client(
-        request: Request[Any, Any, Any],
         id: Annotated[
             str,
             PathParameter(
@@ -99,25 +113,21 @@ def admin_handlers(
             ),
         ],
     ) -> ClientNow:
-        check(request)
         return await inside.client(id.removeprefix("/"))
 
     @get("/v1/admin/pipeline", summary="The pipeline, dead letters, and what jobs found last")
-    async def pipeline(request: Request[Any, Any, Any]) -> PipelineDetail:
-        check(request)
+    async def pipeline() -> PipelineDetail:
         return await inside.pipeline()
 
     @get("/v1/admin/jobs/{job:str}/{plot:str}", summary="A picture that a job has drawn, as SVG")
-    async def plot(
-        request: Request[Any, Any, Any], job: FromPath[str], plot: FromPath[str]
-    ) -> Response[bytes]:
-        check(request)
+    async def plot(job: FromPath[str], plot: FromPath[str]) -> Response[bytes]:
         found = await inside.plot(job, plot)
         if found is None:
             raise NotFoundException("this job has drawn no such picture")
         return Response(found, media_type="image/svg+xml")
 
-    return [status, metrics, now, object, client, pipeline, plot]
+    handlers = [status, metrics, now, app, reset_app, object, client, pipeline, plot]
+    return [Router("/", guards=[guard], route_handlers=handlers)]
 
 
 def console_handlers() -> list[ControllerRouterHandler]:

@@ -7,15 +7,16 @@
     data: {"object":"contacts/bob","version":null,"epoch":"1234"}
 
 The event id says what the stream has told so far, in the order of the parameters: a version, or
-`?` for unknown, or nothing; and in what epoch, by a short hash of it. A client that reconnects
-sends the last id it saw (EventSource does so by itself), and that is its ack: it is told what has
-changed since. Without hashes (`41.?`) the versions are taken to be of the current epoch.
+`?` for unknown, or nothing; and in what epoch, by a short hash of it. Of events that are written
+together the last one has it. A client that reconnects sends the last id it saw (EventSource does so
+by itself), and that is its ack: it is told what has changed since, and again what came without one.
+ Without hashes (`41.?`) the versions are taken to be of the current epoch, unless
+they are above all that is known of it.
 """
 
 import asyncio
-import secrets
-import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -25,33 +26,19 @@ from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from roskva.channels.base import Gateway
+from roskva.channels.budget import Budgets
+from roskva.channels.connections import stay
 from roskva.channels.peers import identified
-from roskva.core.effects import Closed, Watching
-from roskva.core.freshness import NEVER, Due, due
-from roskva.errors import BadInput, RoskvaError, error_of
-from roskva.host.delivery import Announcement, Delivery
-from roskva.model import (
-    MAX_VERSION,
-    NO_EPOCH,
-    NO_MARK,
-    NO_VERSION,
-    Key,
-    Principal,
-    mark_of,
-    parse_key,
-)
-from roskva.wire.links import Registered
-from roskva.wire.messages import PROTOCOL, ClientMessage, Notification, ServerMessage
+from roskva.channels.watch import Told, Watcher, objects_of
+from roskva.errors import BadInput, RoskvaError
+from roskva.model import NO_VERSION, Principal, is_version
+from roskva.wire.messages import PROTOCOL, ClientMessage, Notification
 
-MAX_OBJECTS: Final = 64
-_PING_S: Final = 15.0
 _DEFAULT_RETRY_MS: Final = 1000
-
-Told = tuple[int, str | None]
-"""A version (NO_VERSION: unknown) and the hash of its epoch (None: the current one)."""
+_HOW: Final = "/v1/events?object=app/name&object=…"
 
 
-def events_handler(front: Gateway) -> ASGIRouteHandler:
+def events_handler(front: Gateway, budgets: Budgets, ping_s: float) -> ASGIRouteHandler:
     @asgi("/v1/events", is_mount=False, copy_scope=True)
     async def events(scope: Scope, receive: Receive, send: Send) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
@@ -60,34 +47,25 @@ def events_handler(front: Gateway) -> ASGIRouteHandler:
         principal = await identified(
             front, None if authorization is None else authorization.decode("latin-1")
         )
-        keys = _objects(query.get("object", []))
+        keys = objects_of(front, query.get("object", []), _HOW)
         await front.check_registering(principal, keys)
+        stay(scope["state"])
         last = headers.get(b"last-event-id", b"").decode("latin-1")
-        stream = EventStream(keys, parse_id(last, len(keys)))
-        unread = [Registered(key, NO_VERSION, NO_EPOCH) for key in keys]
-        front.step(Watching(stream, secrets.token_bytes(16), unread, principal))
-        try:
-            if stream.refused is not None:
-                raise stream.refused
-            await _serve(front, principal, stream, receive, send)
-        finally:
-            front.step(Closed(stream))
-            stream.connection = None
+        budget = budgets.of(principal, scope)
+        stream = EventStream(keys, parse_id(last, len(keys)), budget)
+        with stream.by(front, principal):
+            await _serve(front, principal, stream, ping_s, receive, send)
 
     return events
 
 
-def _objects(wanted: Sequence[str]) -> list[Key]:
-    if not 1 <= len(wanted) <= MAX_OBJECTS:
-        raise BadInput(f"name 1 to {MAX_OBJECTS} objects: /v1/events?object=app/name&object=…")
-    keys = [parse_key(text).key for text in wanted]
-    if len(set(keys)) < len(keys):
-        raise BadInput("an object is named twice")
-    return keys
-
-
 async def _serve(
-    front: Gateway, principal: Principal, stream: "EventStream", receive: Receive, send: Send
+    front: Gateway,
+    principal: Principal,
+    stream: "EventStream",
+    ping_s: float,
+    receive: Receive,
+    send: Send,
 ) -> None:
     head = [
         (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -96,10 +74,10 @@ async def _serve(
     ]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     async with asyncio.TaskGroup() as tasks:
-        gone = tasks.create_task(_until_gone(receive, stream))
+        gone = tasks.create_task(stream.until_gone(receive))
         number = 0
         while True:
-            text = await stream.next(_PING_S)
+            text = await stream.next(ping_s)
             if stream.gone:
                 break
             if text == _COMMENT:
@@ -112,113 +90,41 @@ async def _serve(
         gone.cancel()
 
 
-async def _until_gone(receive: Receive, stream: "EventStream") -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.leave()
-
-
 _COMMENT: Final = b": still here\n\n"
 
 
-class EventStream(Delivery):
-    """What is not written yet is one notification per object at most: a slow reader is told the
-    latest, and nothing piles up."""
-
-    def __init__(self, keys: list[Key], told: list[Told | None]) -> None:
-        super().__init__()
-        self.connection = self
-        self.gone = False
-        """The client has left."""
-        self.ended = False
-        """The server wants it to go."""
-        self.refused: RoskvaError | None = None
-        self._told: dict[Key, Told | None] = dict(zip(keys, told, strict=True))
-        self._unwritten: dict[Key, Notification] = {}
-        self._retry_ms: int | None = None
-        self._wake = asyncio.Event()
-
-    # What the core says.
-
-    def send(self, message: ServerMessage) -> None:
-        if message.not_before_ms is not None:
-            self._retry_ms = message.not_before_ms
-        if message.error is not None:
-            self.refused = error_of(message.error.code, message.error.text)
-        for notification in message.notifications:
-            self._take(notification)
-
-    def notify(self, announcement: Announcement) -> None:
-        self._take(announcement.message.notifications[0])
-
-    def close(self) -> None:
-        self.ended = True
-        self._wake.set()
-
-    # The stream.
-
-    def leave(self) -> None:
-        self.gone = True
-        self._wake.set()
-
+class EventStream(Watcher):
     async def next(self, timeout_s: float) -> bytes:
         """The next bytes to write."""
-        try:
-            await asyncio.wait_for(self._wake.wait(), timeout_s)
-        except TimeoutError:
-            return _COMMENT
-        self._wake.clear()
-        unwritten, self._unwritten = self._unwritten, {}
-        text = b"".join(self._events(notification) for notification in unwritten.values())
-        if self.ended:
-            retry_ms = _DEFAULT_RETRY_MS if self._retry_ms is None else self._retry_ms
-            text += b"retry: %d\n\n" % retry_ms
+        text = b""
+        while not text and not self.gone:
+            if not await self.changed(timeout_s):
+                return _COMMENT
+            events = [_event(notification) for notification in self.take()]
+            if events:
+                id = format_id(list(self.told.values()))
+                events.insert(-1, b"id: %s\n" % id.encode())
+            text = b"".join(events)
+            if self.ended:
+                retry_ms = _DEFAULT_RETRY_MS if self.retry_ms is None else self.retry_ms
+                text += b"retry: %d\n\n" % retry_ms
         return text
 
-    def _take(self, notification: Notification) -> None:
-        if self._due(notification) is not Due.NOTHING:
-            self._unwritten[notification.object] = notification
-            self._wake.set()
 
-    def _due(self, notification: Notification) -> Due:
-        """By the table, against what this stream has told."""
-        version = NO_VERSION if notification.version is None else notification.version
-        told = self._told[notification.object]
-        acked = NEVER
-        if told is not None:
-            same_epoch = told[1] is None or told[1] == hash_of(notification.epoch)
-            acked = (told[0], notification.epoch if same_epoch else NO_EPOCH)
-        return due(acked, (version, notification.epoch))
-
-    def _events(self, notification: Notification) -> bytes:
-        """After a reset, unknown and then at once the version however small: elsewhere it follows
-        the ack of the unknown, and here there are none."""
-        if self._due(notification) is not Due.UNKNOWN:
-            return self._event(notification)
-        text = self._event(Notification(notification.object, None, notification.epoch))
-        if notification.version is not None and mark_of(notification.epoch) != NO_MARK:
-            text += self._event(notification)
-        return text
-
-    def _event(self, notification: Notification) -> bytes:
-        version = NO_VERSION if notification.version is None else notification.version
-        self._told[notification.object] = (version, hash_of(notification.epoch))
-        data = {
-            "object": notification.object,
-            "version": None if notification.version is None else str(notification.version),
-            "epoch": str(notification.epoch),
-        }
-        if notification.payload is not None:
-            data["payload"] = notification.payload  # type: ignore[assignment]
-        id = format_id(list(self._told.values()))
-        return b"id: %s\nevent: notify\ndata: %s\n\n" % (id.encode(), msgspec.json.encode(data))
+@lru_cache(256)
+def _event(notification: Notification) -> bytes:
+    """The same for every stream that is told this."""
+    data = {
+        "object": notification.object,
+        "version": None if notification.version is None else str(notification.version),
+        "epoch": str(notification.epoch),
+    }
+    if notification.payload is not None:
+        data["payload"] = notification.payload  # type: ignore[assignment]
+    return b"event: notify\ndata: %s\n\n" % msgspec.json.encode(data)
 
 
 # Event ids.
-
-
-def hash_of(epoch: int) -> str:
-    return f"{zlib.crc32(b'%d' % epoch):08x}"
 
 
 def format_id(told: Sequence[Told | None]) -> str:
@@ -251,6 +157,6 @@ def _parse_part(part: str) -> Told | None:
         return None
     if text == "?":
         return NO_VERSION, hash
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_VERSION):
+    if not is_version(text):
         raise BadInput("no version")
     return int(text), hash

@@ -1,4 +1,5 @@
-"""HTTP: publishing, reading, and what a load balancer asks. Streams of events are in `events.py`.
+"""HTTP: publishing, reading, and what a load balancer asks. Streams of events are in `events.py`,
+long polling is in `poll.py`.
 
 In JSON a version is written as a decimal string, because a browser's numbers end at 2^53; numbers
 are read as well.
@@ -8,7 +9,8 @@ from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from litestar import Litestar, MediaType, Request, Response, get, post
+from litestar import Litestar, MediaType, Request, Response, Router, get, post
+from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
@@ -16,32 +18,25 @@ from litestar.params import FromPath, JSONBody, PathParameter
 from litestar.types import ControllerRouterHandler
 from msgspec import UNSET, UnsetType
 
-from roskva import __version__
+from roskva import __version__, errors
 from roskva.answer import answer_of
 from roskva.channels.admin import AdminView, admin_handlers, console_handlers
 from roskva.channels.base import Gateway
+from roskva.channels.budget import Budgets
 from roskva.channels.events import events_handler
-from roskva.channels.peers import AdminDoor, NotIdentified, identified
-from roskva.errors import (
-    BadInput,
-    BadMessage,
-    LimitExceeded,
-    Refused,
-    RoskvaError,
-    TokenRejected,
-    TooLarge,
-    Unauthorised,
-    Unavailable,
-)
+from roskva.channels.peers import AdminDoor, NotIdentified, credential_first, customer
+from roskva.channels.poll import poll_handler
+from roskva.errors import BadInput, BadMessage, RoskvaError
 from roskva.model import NO_VERSION, ObjectId, Principal, Update
 
 _STATUS: Final[tuple[tuple[type[RoskvaError], int], ...]] = (
-    (TooLarge, 413),
+    (errors.TooLarge, 413),
     (BadInput, 400),
-    (TokenRejected, 401),
-    (LimitExceeded, 429),
-    (Refused, 403),
-    (Unavailable, 503),
+    (errors.TokenRejected, 401),
+    (NotIdentified, 401),
+    (errors.LimitExceeded, 429),
+    (errors.Refused, 403),
+    (errors.Unavailable, 503),
 )
 _RETRY_AFTER_S: Final = "1"
 T = TypeVar("T")
@@ -101,11 +96,20 @@ def http_app(
     inside: AdminView,
     door: AdminDoor,
     max_body_bytes: int,
+    events_ping_s: float,
+    events_per_second: int,
     *,
     for_clients: bool = True,
 ) -> Litestar:
     """Without what clients do it is for a port of its own."""
-    of_clients = [*_handlers(front), events_handler(front)] if for_clients else []
+    of_clients: list[ControllerRouterHandler] = []
+    if for_clients:
+        budgets = Budgets(events_per_second)
+        of_clients = [
+            *_handlers(front),
+            events_handler(front, budgets, events_ping_s),
+            poll_handler(front, budgets),
+        ]
     admin = [*admin_handlers(inside, door, clients_here=for_clients), *console_handlers()]
     return Litestar(
         [*of_clients, *admin, *_health_handlers(front)],
@@ -117,7 +121,6 @@ def http_app(
         ),
         exception_handlers={
             RoskvaError: lambda _, error: _refusal(error),
-            NotIdentified: lambda _, error: _who_are_you(error),
             HTTPException: lambda _, error: _http_refusal(error),
             # What the framework lets through of a body that is no JSON.
             UnicodeDecodeError: lambda _, __: _refusal(BadMessage("text that is no UTF-8")),
@@ -136,29 +139,32 @@ def _refuse_encoded(request: Request[Any, Any, Any]) -> None:
 
 
 def _handlers(front: Gateway) -> list[ControllerRouterHandler]:
-    @post("/v1/publish", status_code=200, summary="Publish one update or a list of them")
+    async def not_too_fast(request: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
+        length = request.headers.get("content-length", "")
+        size = int(length) if length.isascii() and length.isdigit() else 0
+        front.check_publishing(_publisher(request), size)
+
+    @post(
+        "/v1/publish",
+        status_code=200,
+        summary="Publish one update or a list of them",
+        guards=[not_too_fast],
+    )
     async def publish(
         request: Request[Any, Any, Any], data: JSONBody[NewUpdate | list[NewUpdate]]
     ) -> Response[PublishOutcomes]:
         updates = data if isinstance(data, list) else [data]
-        outcomes = await _publish(front, await _principal(front, request), updates)
+        outcomes = await _publish(front, _publisher(request), updates)
         failed = [outcome for outcome in outcomes if isinstance(outcome, RoskvaError)]
-        results = PublishOutcomes(
-            [
-                PublishOutcome(error=_failure(outcome))
-                if isinstance(outcome, RoskvaError)
-                else PublishOutcome(str(outcome))
-                for outcome in outcomes
-            ]
-        )
+        results = PublishOutcomes([_outcome(outcome) for outcome in outcomes])
         if updates and len(failed) == len(updates):
             return _refused(failed[0], results)
         return Response(results)
 
     @post("/v1/reset", status_code=200, summary="Forget an object's version")
     async def reset(request: Request[Any, Any, Any], data: JSONBody[ObjectName]) -> dict[str, str]:
-        principal = await _principal(front, request)
-        await front.reset(principal, ObjectId(data.app, data.name).key)
+        front.check_channel(data.app, "http")
+        await front.reset(_publisher(request), ObjectId(data.app, data.name).key)
         return {}
 
     @get("/v1/objects/{app:str}/{name:path}", summary="What an object stands at")
@@ -168,12 +174,13 @@ def _handlers(front: Gateway) -> list[ControllerRouterHandler]:
         name: Annotated[str, PathParameter(description="May hold any number of '/'.")],
     ) -> ObjectState:
         object = ObjectId(app, name.removeprefix("/"))
-        told = await front.read(await _principal(front, request), object.key)
+        front.check_channel(object.app, "http")
+        told = await front.read(request.state.principal, object.key)
         version = None if told.version is None else str(told.version)
         payload = UNSET if told.payload is None else told.payload
         return ObjectState(object.app, object.name, version, str(told.epoch), payload)
 
-    return [publish, reset, read]
+    return [Router("/", guards=[credential_first(front)], route_handlers=[publish, reset, read])]
 
 
 def _health_handlers(front: Gateway) -> list[ControllerRouterHandler]:
@@ -190,36 +197,39 @@ def _health_handlers(front: Gateway) -> list[ControllerRouterHandler]:
     return [healthz, readyz]
 
 
-async def _principal(front: Gateway, request: Request[Any, Any, Any]) -> Principal:
-    return await identified(front, request.headers.get("authorization"))
+def _publisher(request: ASGIConnection[Any, Any, Any, Any]) -> Principal:
+    principal: Principal = request.state.principal
+    return principal.at(customer(request.client.host)) if request.client else principal
 
 
 async def _publish(
     front: Gateway, principal: Principal, updates: list[NewUpdate]
 ) -> list[int | RoskvaError]:
-    outcomes: list[int | RoskvaError] = []
-    wellformed: list[Update] = []
-    places: list[int] = []
-    for i, new in enumerate(updates):
-        try:
-            wellformed.append(update_of(new))
-        except RoskvaError as error:
-            outcomes.append(error)
-        else:
-            outcomes.append(NO_VERSION)
-            places.append(i)
-    if wellformed:
-        published = await answer_of(partial(front.publish, principal, wellformed))
-        for i, outcome in zip(places, published, strict=True):
-            outcomes[i] = outcome
-    return outcomes
+    wanted = [_wanted(front, new) for new in updates]
+    wellformed = [update for update in wanted if isinstance(update, Update)]
+    if not wellformed:
+        return [error for error in wanted if isinstance(error, RoskvaError)]
+    published = iter(await answer_of(partial(front.publish, principal, wellformed)))
+    return [next(published) if isinstance(found, Update) else found for found in wanted]
 
 
-def update_of(new: NewUpdate) -> Update:
+def _wanted(front: Gateway, new: NewUpdate) -> Update | RoskvaError:
+    try:
+        front.check_channel(new.app, "http")
+    except RoskvaError as error:
+        return error
+    return update_of(new)
+
+
+def update_of(new: NewUpdate) -> Update | RoskvaError:
     if new.payload is not None and new.text is not None:
-        raise BadInput("an update has a payload or a text, not both")
+        return BadInput("an update has a payload or a text, not both")
     payload = new.payload if new.text is None else new.text.encode()
-    return Update(ObjectId(new.app, new.name).key, _version(new.version), new.source, payload)
+    try:
+        version = _version(new.version)
+    except BadInput as error:
+        return error
+    return Update(ObjectId(new.app, new.name).key, version, new.source, payload)
 
 
 def _version(given: int | str | None) -> int:
@@ -240,12 +250,20 @@ def status_of(error: type[RoskvaError]) -> int:
     return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
 
 
+def _outcome(outcome: int | RoskvaError) -> PublishOutcome:
+    if isinstance(outcome, RoskvaError):
+        return PublishOutcome(error=_failure(outcome))
+    return PublishOutcome(str(outcome))
+
+
 def _failure(error: RoskvaError) -> HttpFailure:
     return HttpFailure(error.code, str(error), error.retriable)
 
 
 def _refused(error: RoskvaError, body: T) -> Response[T]:
     headers = {"Retry-After": _RETRY_AFTER_S} if error.retriable else {}
+    if isinstance(error, NotIdentified):
+        headers["WWW-Authenticate"] = "Bearer"
     return Response(body, status_code=status_of(type(error)), headers=headers)
 
 
@@ -253,14 +271,9 @@ def _refusal(error: RoskvaError) -> Response[Refusal]:
     return _refused(error, Refusal(_failure(error)))
 
 
-def _who_are_you(error: NotIdentified) -> Response[Refusal]:
-    failure = HttpFailure(Unauthorised.code, str(error), False)
-    return Response(Refusal(failure), status_code=401, headers={"WWW-Authenticate": "Bearer"})
-
-
 def _http_refusal(error: HTTPException) -> Response[Refusal]:
     """What the framework refuses by itself, in our words."""
-    code = {413: TooLarge.code, 404: "not_found", 405: "not_allowed"}.get(error.status_code)
+    code = {413: errors.TooLarge.code, 404: "not_found", 405: "not_allowed"}.get(error.status_code)
     text = error.detail
     for problem in error.extra if isinstance(error.extra, list) else []:
         text = str(problem.get("message", text)) if isinstance(problem, dict) else text

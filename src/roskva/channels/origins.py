@@ -1,4 +1,4 @@
-"""Which web pages may use a node from a browser.
+"""Which web pages may use a node from a browser; by which names is in `hosts.py`.
 
 A browser lets any page open a WebSocket anywhere and send simple requests anywhere, and says from
 what origin the page is. So a page of another origin is refused, unless it is named in the settings:
@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from roskva.channels import hosts
+from roskva.channels.hosts import Hosts
 from roskva.config import is_loopback
 from roskva.errors import Unauthorised
 
@@ -49,10 +51,14 @@ def _host(origin: str) -> str:
         return ""
 
 
-def with_origins(app: "ASGIApp", origins: Origins) -> "ASGIApp":
+def for_browsers(app: "ASGIApp", names: Hosts, origins: Origins) -> "ASGIApp":
     """The app, for whoever may use it, and with the headers that browsers want to see."""
 
     async def guarded(scope: "Scope", receive: "Receive", send: "Send") -> None:
+        called = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if not names.allows(called):
+            await _refuse(send, hosts.STATUS, hosts.REFUSED)
+            return
         headers = dict(scope["headers"])
         given = headers.get(b"origin")
         if given is None:
@@ -61,7 +67,7 @@ def with_origins(app: "ASGIApp", origins: Origins) -> "ASGIApp":
         host = headers.get(b"host", b"").decode("latin-1")
         secure = scope["scheme"] == "https"
         if not origins.allows(given.decode("latin-1"), host, secure):
-            await _refuse(send)
+            await _refuse(send, 403, REFUSED)
         elif scope.get("method") == "OPTIONS" and b"access-control-request-method" in headers:
             await _answer(send, 204, [*_for(given), *_PREFLIGHT], b"")
         else:
@@ -83,10 +89,10 @@ def _adding(headers: list[tuple[bytes, bytes]], send: "Send") -> "Send":
     return sending
 
 
-async def _refuse(send: "Send") -> None:
-    failure = {"code": Unauthorised.code, "text": REFUSED, "retriable": False}
+async def _refuse(send: "Send", status: int, text: str) -> None:
+    failure = {"code": Unauthorised.code, "text": text, "retriable": False}
     body = msgspec.json.encode({"error": failure})
-    await _answer(send, 403, [(b"content-type", b"application/json")], body)
+    await _answer(send, status, [(b"content-type", b"application/json")], body)
 
 
 async def _answer(

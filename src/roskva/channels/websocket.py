@@ -6,6 +6,8 @@ straight to its transport.
 
 import asyncio
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
@@ -15,25 +17,29 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from roskva.channels.base import MAX_UNREAD_BYTES, Gateway
+from roskva.channels import hosts, peers
+from roskva.channels.base import FULL, MAX_UNREAD_BYTES, Gateway
+from roskva.channels.connections import Connections
+from roskva.channels.conversation import Conversation
 from roskva.channels.deadlines import Deadlines
+from roskva.channels.hosts import Hosts
 from roskva.channels.origins import REFUSED, Origins
-from roskva.channels.peers import (
-    RETRY_AFTER_S,
-    TOO_MANY,
-    Addresses,
-    Peers,
-    certificate_name,
-    credential_of,
-)
+from roskva.channels.peers import Addresses, Peers
 from roskva.core.effects import Closed, Opened
-from roskva.errors import BadMessage, RoskvaError, TooLarge, Unauthorised, WrongProtocol
+from roskva.errors import BadMessage, RoskvaError, TooLarge
 from roskva.host.delivery import MessageDelivery
-from roskva.model import NOBODY, Principal
-from roskva.net.writer import Transport
-from roskva.wire.codec import Format, decode_from_client
-from roskva.wire.messages import PROTOCOL, Hello, ServerError, ServerMessage
-from roskva.wire.websocket import FrameReader, Opcode, as_json, close_frame, frame, packed
+from roskva.net.unread import reset, taken_by
+from roskva.wire.codec import Format
+from roskva.wire.messages import Notification, ServerMessage
+from roskva.wire.websocket import (
+    CloseCode,
+    FrameReader,
+    Opcode,
+    as_json,
+    close_frame,
+    frame,
+    packed,
+)
 
 PATH: Final = "/v1/ws"
 _SUBPROTOCOLS: Final[dict[str, Format]] = {
@@ -41,45 +47,34 @@ _SUBPROTOCOLS: Final[dict[str, Format]] = {
     "roskva.v1.json": "json",
 }
 _RANDOM_BYTES: Final = 28
-MAX_BAD_MESSAGES: Final = 10
-"""A client that sends more of what is no message is not one of ours."""
 _CLOSING_S: Final = 1.0
 """For the other side to close in its turn; else it might not read what was sent last."""
-
-_NORMAL: Final = 1000
-_PROTOCOL_ERROR: Final = 1002
-_NO_HELLO: Final = 1008
-_TOO_BIG: Final = 1009
-_COME_BACK: Final = 1012
-CORE_CLOSES: Final = _COME_BACK
-"""After an error that says why."""
 
 _PING: Final = frame(Opcode.PING, b"")
 
 
-def close_code(kind: type[BadMessage]) -> int:
+def close_code(kind: type[BadMessage]) -> CloseCode:
     """For frames that cannot be read, after which nothing else can be either."""
-    return _TOO_BIG if issubclass(kind, TooLarge) else _PROTOCOL_ERROR
+    return CloseCode.TOO_BIG if issubclass(kind, TooLarge) else CloseCode.PROTOCOL_ERROR
 
 
+@dataclass(eq=False)
 class WebSockets:
     """All WebSocket connections of a node. `connection` is what uvicorn makes them with."""
 
-    def __init__(
-        self,
-        front: Gateway,
-        peers: Peers,
-        addresses: Addresses,
-        origins: Origins,
-        max_bytes: int,
-        handshake_s: float,
-    ) -> None:
-        self.front = front
-        self.peers = peers
-        self.addresses = addresses
-        self.origins = origins
-        self.max_bytes = max_bytes
-        self.hellos: Deadlines[WebSocket] = Deadlines(handshake_s, WebSocket.is_late)
+    front: Gateway
+    peers: Peers
+    addresses: Addresses
+    connections: Connections
+    names: Hosts
+    origins: Origins
+    max_bytes: int
+    handshake_s: float
+    write_s: float
+
+    def __post_init__(self) -> None:
+        self.unread: Deadlines[WebSocket] = Deadlines(self.write_s, WebSocket.check_reading)
+        self.hellos: Deadlines[WebSocket] = Deadlines(self.handshake_s, WebSocket.is_late)
         self.open: set[WebSocket] = set()
         self.connection = partial(WebSocket, self)
 
@@ -93,51 +88,55 @@ class WebSockets:
                     await asyncio.sleep(0)
 
 
-class WebSocket(asyncio.Protocol):
+class WebSocket(Conversation, asyncio.Protocol):
     __slots__ = (
-        *("_address", "_bad", "_closing", "_credential", "_format", "_front", "_handshake"),
-        *("_heard", "_held", "_identifying", "_reader", "_server_state", "_sockets"),
-        *("delivery", "transport"),
+        *("_address", "_closing", "_handshake", "_heard", "_held", "_reader", "_server_state"),
+        *("_sockets", "_staying", "_taken", "transport"),
     )
-    transport: Transport
+    transport: asyncio.Transport
 
     def __init__(self, sockets: WebSockets, config: Any, server_state: Any, app_state: Any) -> None:
+        super().__init__(sockets.front, MessageDelivery(packed))
         self._sockets = sockets
-        self._front = sockets.front
         self._server_state = server_state
         self._handshake: ServerProtocol | None = ServerProtocol(
             subprotocols=[Subprotocol(name) for name in _SUBPROTOCOLS]
         )
         self._reader = FrameReader(sockets.max_bytes)
-        self._format: Format = "msgpack"
-        self.delivery = MessageDelivery(packed)
-        self._credential: str | None = None
-        """Of the handshake; a hello may bring another."""
         self._address: str | None = None
         """By which its connections are counted."""
-        self._identifying = False
         self._heard = True
         self._held = False
+        self._staying = False
+        """It has a session."""
+        self._taken: int | None = None
+        """What its client had taken when that was looked at last."""
         self._closing = False
-        self._bad = 0
 
     # What the core says.
 
-    def send(self, message: ServerMessage) -> None:
-        if not self._closing:
-            self.transport.write(self.delivery.encode(message))
-            if self.delivery.lagging:
-                self._hold()
+    def send(self, message: ServerMessage) -> Sequence[Notification]:
+        if message.session is not None and not self._staying:
+            self._staying = self._sockets.connections.stays(self.transport)
+            if not self._staying:
+                self._hang_up(CloseCode.COME_BACK, FULL)
+        if self._closing:
+            return ()
+        self.transport.write(self.delivery.encode(message))
+        if self.delivery.lagging:
+            self._hold()
+        return message.notifications
 
     def close(self) -> None:
-        self._hang_up(CORE_CLOSES, "come back later")
+        self._hang_up(CloseCode.COME_BACK, "come back later")
 
     # asyncio's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         self.delivery.connection = self
         self.delivery.address = self._front.writer.enter(self.transport)
+        self._sockets.connections.enter(self.transport)
         self._server_state.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -157,13 +156,17 @@ class WebSocket(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._held:
             self._held = False
+            self._sockets.unread.done(self)
             self.transport.resume_reading()
         self._front.step(self.delivery.resume())
 
     def connection_lost(self, error: Exception | None) -> None:
         self._front.writer.leave(self.delivery.address)
-        self._end()
+        self._closing = True
+        self.delivery.end()
         self._server_state.connections.discard(self)
+        self._sockets.unread.done(self)
+        self._sockets.connections.leave(self.transport)
         self._sockets.addresses.leave(self._address)
         if self._handshake is None:
             self._sockets.open.discard(self)
@@ -173,7 +176,7 @@ class WebSocket(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """uvicorn stops."""
-        self._hang_up(_COME_BACK, "this server is stopping")
+        self._hang_up(CloseCode.COME_BACK, "this server is stopping")
 
     # The handshake.
 
@@ -194,16 +197,18 @@ class WebSocket(asyncio.Protocol):
     def _answer(self, handshake: ServerProtocol, request: Request) -> None:
         if request.path.partition("?")[0] != PATH:
             response = handshake.reject(404, f"WebSockets are at {PATH}\n")
+        elif not self._sockets.names.allows(request.headers.get_all("Host")):
+            response = handshake.reject(hosts.STATUS, f"{hosts.REFUSED}\n")
         elif not self._may_come_from(request.headers):
             response = handshake.reject(403, f"{REFUSED}\n")
-        elif self._front.full:
-            response = handshake.reject(503, "too many connections: come back later\n")
-            response.headers["Retry-After"] = "10"
+        elif self._sockets.connections.full:
+            response = handshake.reject(503, f"{FULL}\n")
+            response.headers["Retry-After"] = str(peers.RETRY_AFTER_S)
         elif not self._may_have_one_more(request.headers):
-            response = handshake.reject(429, f"{TOO_MANY}\n")
-            response.headers["Retry-After"] = str(RETRY_AFTER_S)
+            response = handshake.reject(429, f"{peers.TOO_MANY}\n")
+            response.headers["Retry-After"] = str(peers.RETRY_AFTER_S)
         else:
-            self._credential = credential_of(request.headers.get("Authorization"))
+            self._credential = peers.credential_of(request.headers.get("Authorization"))
             response = handshake.accept(request)
             if response.status_code == 101 and handshake.subprotocol is None:
                 wanted = " or ".join(_SUBPROTOCOLS)
@@ -243,55 +248,41 @@ class WebSocket(asyncio.Protocol):
                 self.transport.write(frame(Opcode.PONG, payload))
         elif opcode == Opcode.CLOSE:
             self._end()
-            self.transport.write(close_frame(_NORMAL, ""))
+            self.transport.write(close_frame(CloseCode.NORMAL, ""))
             self.transport.close()
 
-    def _message(self, payload: bytes) -> None:
-        try:
-            message = decode_from_client(payload, self._format)
-        except RoskvaError as error:
-            self._refuse(error)
-            return
-        if type(message) is Hello:
-            self._sockets.hellos.done(self)
-            if message.app is not None:
-                self._identify(message.app, message)
-                return
-        self._front.received(self.delivery, NOBODY, message)
+    def _said_hello(self) -> None:
+        self._sockets.hellos.done(self)
 
-    def _identify(self, app: str, hello: Hello) -> None:
-        if self._identifying:
-            self._refuse(BadMessage("a second hello before the first was answered"))
-            return
-        self._identifying = True
-        credential = hello.credential or self._credential
-        certificate = certificate_name(self.transport)
-        self._front.identify(app, credential, certificate, partial(self._identified, hello))
+    def _certificate(self) -> str | None:
+        return peers.certificate_name(self.transport)
 
-    def _identified(self, hello: Hello, found: Principal | RoskvaError) -> None:
-        self._identifying = False
-        if isinstance(found, RoskvaError):
-            self._refuse(found)
-        elif found.key:
-            self._refuse(Unauthorised("a publish key is for publishing: clients show a JWT"))
-        else:
-            self._front.received(self.delivery, found, hello)
+    def _address_counted(self) -> str:
+        return self._address or ""
 
-    def _refuse(self, error: RoskvaError) -> None:
-        """Drop the message and say so; nothing else has happened."""
-        self._bad += 1
-        self.send(ServerMessage(PROTOCOL, error=ServerError(error.code, str(error)[:1024])))
-        if isinstance(error, WrongProtocol) or self._bad >= MAX_BAD_MESSAGES:
-            self._hang_up(_PROTOCOL_ERROR, error.code)
+    def _hang_up_on(self, error: RoskvaError) -> None:
+        self._hang_up(CloseCode.PROTOCOL_ERROR, error.code)
 
     def is_late(self) -> None:
-        self._hang_up(_NO_HELLO, "no hello in time")
+        self._hang_up(CloseCode.NO_HELLO, "no hello in time")
 
     def _hold(self) -> None:
         """It asks for more than it reads: nothing is read from it until it has."""
         if not self._held and self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self._held = True
+            self._watch_reading()
             self.transport.pause_reading()
+
+    def _watch_reading(self) -> None:
+        self._taken = taken_by(self.transport)
+        self._sockets.unread.begin(self)
+
+    def check_reading(self) -> None:
+        """It has asked for more than it reads, or is about to be closed."""
+        if self._taken is not None and taken_by(self.transport) == self._taken:
+            reset(self.transport)
+        else:
+            self._watch_reading()
 
     def ping(self) -> None:
         if not self._heard and not self._held:
@@ -300,7 +291,7 @@ class WebSocket(asyncio.Protocol):
             self._heard = False
             self.transport.write(_PING)
 
-    def _hang_up(self, code: int, reason: str) -> None:
+    def _hang_up(self, code: CloseCode, reason: str) -> None:
         if self._closing:
             return
         self._end()
@@ -308,5 +299,7 @@ class WebSocket(asyncio.Protocol):
         asyncio.get_running_loop().call_later(_CLOSING_S, self.transport.close)
 
     def _end(self) -> None:
+        if not self._closing:
+            self._watch_reading()
         self._closing = True
         self.delivery.end()

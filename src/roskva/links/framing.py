@@ -5,6 +5,7 @@ A stream that announces more than a frame may hold is closed: its other end is n
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -19,18 +20,15 @@ MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 it does."""
 
 
+@dataclass(eq=False)
 class Framed(asyncio.Protocol):
-    def __init__(
-        self,
-        opened: Callable[["Framed"], None],
-        received: Callable[["Framed", bytes], None],
-        lost: Callable[["Framed"], None],
-    ) -> None:
-        self._opened = opened
-        self._received = received
-        self._lost = lost
+    opened: Callable[["Framed"], None]
+    received: Callable[["Framed", bytes], None]
+    lost: Callable[["Framed"], None]
+    _transport: asyncio.Transport | None = None
+
+    def __post_init__(self) -> None:
         self._buffer = bytearray()
-        self._transport: asyncio.Transport | None = None
 
     def send(self, frame: bytes) -> None:
         transport = self._transport
@@ -48,7 +46,7 @@ class Framed(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        self._opened(self)
+        self.opened(self)
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
@@ -63,13 +61,13 @@ class Framed(asyncio.Protocol):
             if len(buffer) - begin < length:
                 break
             start = begin + length
-            self._received(self, bytes(buffer[begin:start]))
+            self.received(self, bytes(buffer[begin:start]))
         if start:
             del buffer[:start]
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._lost(self)
+        self.lost(self)
 
 
 async def ask(path: str, question: Ask, timeout_s: float) -> dict[str, Any]:

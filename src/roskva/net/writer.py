@@ -12,6 +12,7 @@ threads for all of them once instead of for each.
 libc has no functions for these calls, so they are made by their numbers.
 """
 
+import asyncio
 import ctypes
 import logging
 import os
@@ -21,7 +22,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import Final
 
 TLS_HIGH_WATER_BYTES: Final = 8 * 1024
 TLS_LOW_WATER_BYTES: Final = 2 * 1024
@@ -49,40 +50,18 @@ _EVENT: Final = Struct("<QQqq")
 _log = logging.getLogger(__name__)
 
 
-class Transport(Protocol):
-    """What a connection needs of its transport: asyncio's, or one that is simulated."""
-
-    def write(self, data: bytes, /) -> None: ...
-
-    def close(self) -> None: ...
-
-    def abort(self) -> None: ...
-
-    def is_closing(self) -> bool: ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def get_write_buffer_size(self) -> int: ...
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
-
-
 class Writer:
     """Of a process: it numbers the transports that it is given, by their sockets if it can."""
 
     def __init__(self, write: WriteSockets | None = None) -> None:
         self._write = write or best_write()
-        self._transports: dict[int, Transport] = {}
+        self._transports: dict[int, asyncio.Transport] = {}
         self._behind: set[int] = set()
         """Sockets that did not take all of something: the rest may be in their transports still,
         and nothing must get there before it."""
         self._last = _NO_SOCKET + 1
 
-    def enter(self, transport: Transport) -> int:
+    def enter(self, transport: asyncio.Transport) -> int:
         """The address to write to it by, until it is lost and has to `leave`.
 
         A transport that holds anything back says so by `pause_writing`.

@@ -13,10 +13,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from roskva.channels.base import Gateway, Later, ScheduledCall
+from roskva.channels.connections import Connections
 from roskva.channels.mqtt.connection import MOST_ACKS, MqttConnection
 from roskva.channels.mqtt.publishes import Publishes
 from roskva.channels.mqtt.terms import MqttLimits
@@ -28,24 +30,20 @@ _TURN_S: Final = 1.0
 _VISITS_AT_ONCE: Final = 500
 
 
+@dataclass(eq=False)
 class MqttChannel:
     """A factory of connections: what `create_server` is given."""
 
-    def __init__(
-        self,
-        front: Gateway,
-        addresses: Addresses,
-        limits: MqttLimits,
-        later: Later,
-        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
-    ) -> None:
-        self.front = front
-        self.addresses = addresses
-        self.limits = limits
+    front: Gateway
+    addresses: Addresses
+    connections: Connections
+    limits: MqttLimits
+    later: Later
+    now_us: Callable[[], int] = lambda: time.time_ns() // 1000
+
+    def __post_init__(self) -> None:
         self.acks = Acks()
         self.encode_v3, self.encode_v5 = PublishEncoder(V3), PublishEncoder(V5)
-        self._later = later
-        self.now_us = now_us
         self.taking_acks_soon = False
         self.turn = 0
         self.counters: Counter[str] = Counter()
@@ -68,7 +66,7 @@ class MqttChannel:
             self.take_acks()
         elif count and not self.taking_acks_soon:
             self.taking_acks_soon = True
-            self._later(0, self._end_turn)
+            self.later(0, self._end_turn)
 
     def take_acks(self) -> None:
         """Before the core hears of anything else from whoever may be among them."""
@@ -96,7 +94,7 @@ class MqttChannel:
 
     def _turn_in(self, seconds: float) -> int:
         if self._timer is None:
-            self._timer = self._later(_TURN_S, self.next_turn)
+            self._timer = self.later(_TURN_S, self.next_turn)
         return self.turn + max(1, round(seconds / _TURN_S))
 
     def next_turn(self) -> None:
@@ -114,7 +112,7 @@ class MqttChannel:
             self.forget(conn)
             conn.visit()
         if turn in self._visits:
-            self._later(0, partial(self._visit, turn))
+            self.later(0, partial(self._visit, turn))
 
     # Publishes.
 

@@ -15,6 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from roskva import errors
 from roskva.channels.mqtt.publishes import Publishes
 from roskva.channels.mqtt.requests import Requests
 from roskva.channels.mqtt.terms import (
@@ -25,6 +26,7 @@ from roskva.channels.mqtt.terms import (
     NO_LIMIT,
     Terms,
     connack_properties,
+    reason_of,
     refusal,
     row_id,
     terms_of,
@@ -33,48 +35,33 @@ from roskva.channels.mqtt.terms import (
 )
 from roskva.channels.peers import certificate_name
 from roskva.core.effects import Attached, Closed, Event
-from roskva.errors import (
-    Fenced,
-    LimitExceeded,
-    Overloaded,
-    RoskvaError,
-    TokenRejected,
-    Unavailable,
-)
+from roskva.errors import RoskvaError
 from roskva.host.mqtt import MqttDelivery
 from roskva.model import MAX_SOURCE_BYTES, NOBODY, Principal
-from roskva.net.writer import Transport
-from roskva.wire.messages import PROTOCOL, ClientMessage, Operation, ServerMessage, Sync
-from roskva.wire.mqtt import encode, fields
-from roskva.wire.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
-from roskva.wire.mqtt.decode import (
-    ConnectPacket,
-    Decoder,
-    DisconnectPacket,
-    Packet,
-    PingReq,
-    PubAck,
-    PublishPacket,
-    PubRel,
-    Subscribe,
-    Unsubscribe,
-    UnsupportedVersion,
-    Will,
+from roskva.net.unread import reset
+from roskva.wire.messages import (
+    PROTOCOL,
+    ClientMessage,
+    Notification,
+    Operation,
+    ServerError,
+    ServerMessage,
+    Sync,
 )
+from roskva.wire.mqtt import decode, encode, fields
+from roskva.wire.mqtt.codes import V3, V3_CONNACK, V5, BadPacket, Reason
+from roskva.wire.mqtt.fields import number
 
 if TYPE_CHECKING:
     from roskva.channels.mqtt.channel import MqttChannel
 
-_SIGN_OF_LIFE_S: Final = 600.0
-"""How often the core hears of a client that says nothing it would hear of."""
-
 CLOSING: Final = {
     None: Reason.KEEP_ALIVE_TIMEOUT,
-    Fenced.code: Reason.SESSION_TAKEN_OVER,
-    TokenRejected.code: Reason.NOT_AUTHORISED,
-    LimitExceeded.code: Reason.QUOTA_EXCEEDED,
-    Overloaded.code: Reason.SERVER_BUSY,
-    Unavailable.code: Reason.SERVER_UNAVAILABLE,
+    errors.Fenced.code: Reason.SESSION_TAKEN_OVER,
+    errors.TokenRejected.code: Reason.NOT_AUTHORISED,
+    errors.LimitExceeded.code: Reason.QUOTA_EXCEEDED,
+    errors.Overloaded.code: Reason.SERVER_BUSY,
+    errors.Unavailable.code: Reason.SERVER_UNAVAILABLE,
 }
 """By what the core said last."""
 
@@ -91,12 +78,23 @@ class MqttPhase(Enum):
 
 class MqttConnection(asyncio.Protocol):
     __slots__ = (
-        *("_address", "_connect", "_decoder", "_error", "_heard_in", "_held", "_number", "_phase"),
+        *(
+            "_address",
+            "_connect",
+            "_decoder",
+            "_error",
+            "_expiry_s",
+            "_heard_in",
+            "_held",
+            "_held_in",
+            "_number",
+            "_phase",
+        ),
         *("_publishes", "_quick", "_requests", "_row", "_session", "_taking", "_terms", "_will"),
         *("delivery", "front", "limits", "mqtt", "principal", "transport", "version"),
         "visited_in",
     )
-    transport: Transport
+    transport: asyncio.Transport
 
     def __init__(self, mqtt: "MqttChannel") -> None:
         self.mqtt = mqtt
@@ -109,11 +107,11 @@ class MqttConnection(asyncio.Protocol):
         self._address: str | None = None
         """By which its connections are counted."""
         self._phase = MqttPhase.GREETING
-        self._decoder = Decoder(self.limits.max_packet_bytes)
-        self._connect: ConnectPacket | None = None
+        self._decoder = decode.Decoder(self.limits.max_packet_bytes)
+        self._connect: decode.ConnectPacket | None = None
         """Until it is answered."""
         self._terms: Terms | None = None
-        self._will: Will | None = None
+        self._will: decode.Will | None = None
         self._row = b""
         """The client's id in the core, once it is attached."""
         self._session = 0
@@ -121,31 +119,37 @@ class MqttConnection(asyncio.Protocol):
         self._requests: Requests | None = None
         self._publishes: Publishes | None = None
         self._held = 0
+        self._held_in = 0
+        """The turn in which it began to leave too many answers unread."""
         self._taking = False
         self._quick = False
         """Whatever arrives now begins with a new packet, and is taken at once."""
         self._heard_in = mqtt.turn
-        self._error: str | None = None
+        self._expiry_s: int | None = None
+        """How long the session is kept, if its client has said so when it left."""
+        self._error: ServerError | None = None
         """Why the core is about to close it."""
 
     # The transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         self.delivery.connection = self
         self.delivery.address = self.front.writer.enter(self.transport)
         self.mqtt.visit_later(self, self.limits.handshake_timeout_s)
+        self.mqtt.connections.enter(self.transport)
         self._address = self.mqtt.addresses.enter(self.transport)
-        if self.mqtt.front.full or self._address is None:
+        if self._address is None:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         mqtt = self.mqtt
         self._heard_in = mqtt.turn
-        if self._quick and (count := self.delivery.acked(data)):
-            if count >= MOST_ACKS or not mqtt.taking_acks_soon:
+        if self._quick:
+            data = self.delivery.acked(data)
+            if mqtt.acks.count >= MOST_ACKS or not mqtt.taking_acks_soon:
                 mqtt.acks_gathered()
-        else:
+        if data:
             self._decoder.feed(data)
             self._take_packets()
 
@@ -161,8 +165,9 @@ class MqttConnection(asyncio.Protocol):
         self._end()
         self.mqtt.forget(self)
         self.mqtt.addresses.leave(self._address)
+        self.mqtt.connections.leave(self.transport)
         if self._row:
-            self._hand_over(Closed(self.delivery))
+            self._hand_over(Closed(self.delivery, self._expiry_s))
             self._leave_will()
         self.delivery.connection = None
 
@@ -179,6 +184,11 @@ class MqttConnection(asyncio.Protocol):
                 self._check_presence()
 
     def _check_presence(self) -> None:
+        unread_s = self.mqtt.turn - self._held_in if self._held & FOR_UNREAD else 0
+        if unread_s > self.limits.write_timeout_s:
+            self.mqtt.counters["unread_timeouts"] += 1
+            reset(self.transport)
+            return
         patience = self._terms.patience_s if self._terms is not None else NO_LIMIT
         silent = self.mqtt.turn - self._heard_in
         if silent > patience and not self._held & FOR_PUBLISHES:
@@ -186,18 +196,19 @@ class MqttConnection(asyncio.Protocol):
             self.hang_up(Reason.KEEP_ALIVE_TIMEOUT)
             return
         self.say()
-        self.mqtt.visit_later(self, min(max(patience - silent, 0) + 1, _SIGN_OF_LIFE_S))
+        self.mqtt.visit_later(self, min(max(patience - silent, 0) + 1, self.limits.sign_of_life_s))
 
     # What the core says.
 
-    def send(self, message: ServerMessage) -> None:
+    def send(self, message: ServerMessage) -> Sequence[Notification]:
         if message.error is not None:
-            self._error = message.error.code
+            self._error = message.error
         if self._phase is MqttPhase.OPENING and message.session is not None:
             self._open(message)
         requests = self._requests
+        handed: list[Notification] = []
         if self._phase is not MqttPhase.OPEN:
-            return
+            return handed
         if message.statuses and requests is not None:
             for status in message.statuses:
                 requests.settle(status)
@@ -205,19 +216,22 @@ class MqttConnection(asyncio.Protocol):
         if message.notifications:
             packets, left_out = self.delivery.tell(message)
             if packets:
-                self.transport.write(packets)
+                self.transport.write(b"".join([packet for _, packet in packets]))
+                handed = [notification for notification, _ in packets]
             self.mqtt.acks_gathered()
             self._hand_over(left_out)
         for status in message.statuses:
             self.delivery.settled(status.object, status.registered)
+        return handed
 
     def close(self) -> None:
-        reason = CLOSING.get(self._error, Reason.UNSPECIFIED)
+        error = self._error
+        reason = CLOSING.get(error.code if error else None, Reason.UNSPECIFIED)
         if reason is Reason.SERVER_UNAVAILABLE and self._phase is MqttPhase.OPEN:
             reason, self._will = Reason.SERVER_SHUTTING_DOWN, None
         if reason is Reason.SESSION_TAKEN_OVER and self._will is not None and self._will.delay:
             self._will = None  # the client is back in time
-        self.hang_up(reason)
+        self.hang_up(reason, error.text if error else "")
 
     # What the client says.
 
@@ -239,44 +253,44 @@ class MqttConnection(asyncio.Protocol):
                 self._publishes.pass_on()
         self._quick = self._phase is MqttPhase.OPEN and not self._held and decoder.idle()
 
-    def _take(self, packet: Packet) -> None:
+    def _take(self, packet: decode.Packet) -> None:
         if self._phase is MqttPhase.GREETING:
-            if not isinstance(packet, ConnectPacket):
+            if not isinstance(packet, decode.ConnectPacket):
                 raise BadPacket(Reason.PROTOCOL_ERROR, "the first packet is not a CONNECT")
             self._greet(packet)
             return
         assert self._phase is MqttPhase.OPEN, "nothing is taken while the session is being opened"
         match packet:
-            case PubAck(id=id):
+            case decode.PubAck(id=id):
                 self.delivery.acked_id(id)
                 self.mqtt.acks_gathered()
-            case PublishPacket():
+            case decode.PublishPacket():
                 self._publisher().receive(packet)
-            case PubRel():
+            case decode.PubRel():
                 self._publisher().release(packet)
-            case Subscribe() | Unsubscribe():
+            case decode.Subscribe() | decode.Unsubscribe():
                 self._request(packet)
-            case PingReq():
+            case decode.PingReq():
                 self.answer(encode.PINGRESP)
                 self.say()
-            case DisconnectPacket():
+            case decode.DisconnectPacket():
                 self._goodbye(packet)
-            case ConnectPacket():
+            case decode.ConnectPacket():
                 raise BadPacket(Reason.PROTOCOL_ERROR, "a second CONNECT")
 
     def _refuse(self, bad: BadPacket) -> None:
         self.mqtt.counters["bad_packets"] += 1
-        if isinstance(bad, UnsupportedVersion) and bad.level:
+        if isinstance(bad, decode.UnsupportedVersion) and bad.level:
             version = V5 if bad.level > V5 else V3
             self.transport.write(encode.connack(version, bad.reason))
         self.hang_up(bad.reason, str(bad))
 
-    def _request(self, packet: Subscribe | Unsubscribe) -> None:
+    def _request(self, packet: decode.Subscribe | decode.Unsubscribe) -> None:
         requests = self._requests
         if requests is None:
             requests = self._requests = Requests(self.version, self.limits.max_filters)
-        if isinstance(packet, Subscribe):
-            operations = requests.subscribe(packet, self._number + 1, self.delivery)
+        if isinstance(packet, decode.Subscribe):
+            operations = requests.subscribe(packet, self._number + 1, self.delivery, self.front)
         else:
             operations = requests.unsubscribe(packet, self._number + 1, self.delivery)
         if len(requests) >= self.limits.max_requests:
@@ -297,11 +311,13 @@ class MqttConnection(asyncio.Protocol):
             self._publishes = Publishes(self)
         return self._publishes
 
-    def _goodbye(self, packet: DisconnectPacket) -> None:
+    def _goodbye(self, packet: decode.DisconnectPacket) -> None:
         expiry = packet.properties.get(fields.SESSION_EXPIRY)
         kept = self._terms is not None and self._terms.keep
         if expiry and not kept:
             raise BadPacket(Reason.PROTOCOL_ERROR, "a session that was not to be kept")
+        if expiry is not None and kept:
+            self._expiry_s = number(packet.properties, fields.SESSION_EXPIRY, 0)
         if expiry == 0 and kept:
             self.say(syncs=[Sync(b"", [])])  # nothing is left that would outlive it
         if packet.reason == Reason.SUCCESS:
@@ -310,10 +326,12 @@ class MqttConnection(asyncio.Protocol):
 
     # The beginning and the end.
 
-    def _greet(self, connect: ConnectPacket) -> None:
+    def _greet(self, connect: decode.ConnectPacket) -> None:
         self.version = connect.version
         self._phase = MqttPhase.OPENING
         refused = unacceptable(connect)
+        if refused is None and self.mqtt.connections.full:
+            refused = Reason.SERVER_BUSY
         if refused is not None:
             self._turn_away(refused)
             return
@@ -324,19 +342,24 @@ class MqttConnection(asyncio.Protocol):
         certificate = certificate_name(self.transport)
         self.front.identify(app, credential, certificate, partial(self._identified, connect))
 
-    def _identified(self, connect: ConnectPacket, found: Principal | RoskvaError) -> None:
+    def _identified(self, connect: decode.ConnectPacket, found: Principal | RoskvaError) -> None:
         if self._phase is not MqttPhase.OPENING:
             return  # it has gone meanwhile
+        if isinstance(found, RoskvaError):
+            self._turn_away(refusal(found, connect))
+            return
+        kept_s = self.front.keeps_clients_s(found.app or "")
+        found = found.at(self._address or "")
+        terms = self._terms = terms_of(connect, self.limits, kept_s)
         try:
-            if isinstance(found, RoskvaError):
-                raise found
+            if found.app is not None:
+                self.front.check_channel(found.app, "mqtt")
             if connect.will is not None and self.version == V5:
                 update_of(connect.will, self.front, 0)  # to say at once what is wrong with it
         except RoskvaError as error:
-            self._turn_away(refusal(error, connect))
+            self._turn_away(reason_of(type(error)), str(error))
             return
-        terms = terms_of(connect, self.limits)
-        self.principal, self._terms, self._connect = found, terms, connect
+        self.principal, self._connect = found, connect
         self._will = connect.will
         if self.version == V5:
             self.delivery.encode = self.mqtt.encode_v5
@@ -348,24 +371,30 @@ class MqttConnection(asyncio.Protocol):
         self.mqtt.client_is_back(self._row, terms.resume)
         application = terms.client if len(terms.client.encode()) <= MAX_SOURCE_BYTES else ""
         self._hand_over(
-            Attached(self.delivery, self._row, application, terms.resume, terms.keep, found)
+            Attached(
+                *(self.delivery, self._row, application, terms.resume, terms.keep, found),
+                terms.expiry_s,
+            )
         )
 
-    def _turn_away(self, reason: Reason) -> None:
+    def _turn_away(self, reason: Reason, text: str = "") -> None:
         self.mqtt.counters["refused"] += 1
-        self.hang_up(reason)
+        self.hang_up(reason, text)
 
     def _open(self, message: ServerMessage) -> None:
         """The session is granted; `message` is the first that names it."""
         connect, terms, session = self._connect, self._terms, message.session
         assert connect is not None and terms is not None and session is not None  # noqa: PT018
+        if not self.mqtt.connections.stays(self.transport):
+            self._turn_away(Reason.SERVER_BUSY)
+            return
         self._session = session
         resumed = message.digest is not None and message.digest.count > 0
         self.delivery.begin(terms.receive_maximum, terms.max_packet, resumed)
         self._phase, self._connect = MqttPhase.OPEN, None
         said = connack_properties(connect, terms, self.limits)
         self.answer(encode.connack(self.version, Reason.SUCCESS, resumed, said))
-        self.mqtt.visit_later(self, min(terms.patience_s + 1, _SIGN_OF_LIFE_S))
+        self.mqtt.visit_later(self, min(terms.patience_s + 1, self.limits.sign_of_life_s))
         self.release(FOR_SESSION)
 
     def hang_up(self, reason: Reason, text: str = "") -> None:
@@ -373,7 +402,8 @@ class MqttConnection(asyncio.Protocol):
         if self._phase is MqttPhase.CLOSED:
             return
         if self._phase is MqttPhase.OPENING and (self.version == V5 or reason in V3_CONNACK):
-            self.transport.write(encode.connack(self.version, reason))
+            said = {fields.REASON_STRING: why} if (why := self.explain(text)) else fields.NONE
+            self.transport.write(encode.connack(self.version, reason, found=said))
         elif self._phase is MqttPhase.OPEN and self.version == V5:
             self.answer(encode.disconnect(reason, self.explain(text)))
         self._end()
@@ -422,7 +452,13 @@ class MqttConnection(asyncio.Protocol):
             return
         self.transport.write(b"".join(packets))
         if self.transport.get_write_buffer_size() > self.limits.max_unread_bytes:
-            self.hold(FOR_UNREAD)
+            self._hold_unread()
+
+    def _hold_unread(self) -> None:
+        if not self._held & FOR_UNREAD:
+            self._held_in = self.mqtt.turn
+            self.mqtt.visit_later(self, self.limits.write_timeout_s + 1)
+        self.hold(FOR_UNREAD)
 
     def explain(self, text: str) -> str:
         return "" if self._terms is None else self._terms.reason_string(text)

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from roskva.channels.mqtt.terms import FOR_PUBLISHES, reason_of, update_of
 from roskva.errors import RoskvaError, Unavailable
 from roskva.model import Update
 from roskva.wire.mqtt import encode
-from roskva.wire.mqtt.codes import V5, BadPacket, Reason
+from roskva.wire.mqtt.codes import PUBACK, PUBCOMP, PUBREC, V5, BadPacket, Reason
 from roskva.wire.mqtt.decode import PublishPacket, PubRel, Will
 
 if TYPE_CHECKING:
@@ -27,26 +29,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ReceivedPublish:
+class ReceivedPublish(msgspec.Struct, eq=False):
     """A PUBLISH to be answered, once its outcome is known: a version, or what is wrong with it."""
 
-    __slots__ = ("id", "outcome", "qos", "update")
-
-    def __init__(self, qos: int, id: int) -> None:
-        self.qos = qos
-        self.id = id
-        self.update: Update | None = None
-        self.outcome: int | RoskvaError | None = None
+    qos: int
+    id: int
+    update: Update | None = None
+    outcome: int | RoskvaError | None = None
 
 
 class Publishes:
     __slots__ = (
-        *("_arrived", "_conn", "_in_flight", "_logged", "_passing_on", "_publishing"),
-        "_unanswered",
+        *("_address", "_arrived", "_conn", "_in_flight", "_logged", "_passing_on"),
+        *("_publishing", "_unanswered"),
     )
 
     def __init__(self, conn: "MqttConnection") -> None:
         self._conn = conn
+        self._address = conn.mqtt.addresses.customer(conn.transport)
         self._unanswered: deque[ReceivedPublish] = deque()
         self._in_flight: dict[int, bool] = {}
         """Ids the client may not use anew; whether a PUBREC was sent under them."""
@@ -58,19 +58,16 @@ class Publishes:
     def receive(self, packet: PublishPacket) -> None:
         if packet.qos == 2 and packet.id in self._in_flight:
             if self._in_flight[packet.id]:
-                self._conn.answer(encode.pubrec(self._conn.version, packet.id))
+                self._conn.answer(encode.acknowledge(PUBREC, self._conn.version, packet.id))
             return
         if packet.qos:
             self._in_flight[packet.id] = False
-            if len(self._in_flight) > self._conn.limits.receive_maximum:
-                self._too_many()
+            most = self._conn.limits.receive_maximum
+            if len(self._in_flight) > most and self._conn.version == V5:
+                # On 3.1.1 a client does not know better, and is only read from more slowly.
+                text = f"more than {most} publishes in flight"
+                raise BadPacket(Reason.RECEIVE_MAXIMUM_EXCEEDED, text)
         self._add(packet.qos, packet.id, packet)
-
-    def _too_many(self) -> None:
-        """On 3.1.1 a client does not know better, and is only read from more slowly."""
-        if self._conn.version == V5:
-            text = f"more than {self._conn.limits.receive_maximum} publishes in flight"
-            raise BadPacket(Reason.RECEIVE_MAXIMUM_EXCEEDED, text)
 
     def will(self, will: Will) -> None:
         self._add(0, 0, will)
@@ -79,7 +76,7 @@ class Publishes:
     def release(self, packet: PubRel) -> None:
         known = self._in_flight.pop(packet.id, None) is not None
         reason = Reason.SUCCESS if known else Reason.PACKET_ID_NOT_FOUND
-        self._conn.answer(encode.pubcomp(self._conn.version, packet.id, reason))
+        self._conn.answer(encode.acknowledge(PUBCOMP, self._conn.version, packet.id, reason))
 
     def _add(self, qos: int, id: int, packet: PublishPacket | Will) -> None:
         conn, received = self._conn, ReceivedPublish(qos, id)
@@ -112,7 +109,7 @@ class Publishes:
             self._answer()
             return
         self._publishing = True
-        front, principal = self._conn.front, self._conn.principal
+        front, principal = self._conn.front, self._conn.principal.at(self._address)
         try:
             front.publish(principal, updates, partial(self._settle, batch))
         except Exception:
@@ -161,8 +158,8 @@ class Publishes:
             self._in_flight[id] = True
         else:
             self._in_flight.pop(id, None)
-        answer = encode.puback if received.qos == 1 else encode.pubrec
-        return answer(conn.version, id, reason, text)
+        kind = PUBACK if received.qos == 1 else PUBREC
+        return encode.acknowledge(kind, conn.version, id, reason, text)
 
     def _count(self, error: RoskvaError) -> None:
         """On 3.1.1, and under QoS 0, nobody else hears of it; one line per connection is enough."""

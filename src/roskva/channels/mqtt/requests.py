@@ -7,13 +7,16 @@ core settles every packet up to its number that named the object.
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
+from roskva.channels.base import Gateway
 from roskva.errors import LimitExceeded, Unauthorised
 from roskva.host.mqtt import MqttDelivery
 from roskva.model import Key, is_key
 from roskva.wire.messages import Operation, OperationStatus
 from roskva.wire.mqtt import encode
 from roskva.wire.mqtt.codes import V3, V3_REFUSED_SUBSCRIPTION, Reason
-from roskva.wire.mqtt.decode import Filter, Subscribe, Unsubscribe
+from roskva.wire.mqtt.decode import Subscribe, Unsubscribe
 
 _SEND_CURRENT: Final = 0
 _DO_NOT_SEND: Final = 2
@@ -24,16 +27,13 @@ _REFUSED: Final = {
 }
 
 
-class Request:
-    __slots__ = ("codes", "id", "number", "subscribes", "waiting")
-
-    def __init__(self, id: int, number: int, subscribes: bool) -> None:
-        self.id = id
-        self.number = number
-        self.subscribes = subscribes
-        self.codes: list[int] = []
-        self.waiting: dict[Key, list[int]] = {}
-        """The places of a topic among the codes."""
+class Request(msgspec.Struct, eq=False):
+    id: int
+    number: int
+    subscribes: bool
+    codes: list[int] = []
+    waiting: dict[Key, list[int]] = {}
+    """The places of a topic among the codes."""
 
 
 class Requests:
@@ -47,13 +47,15 @@ class Requests:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def subscribe(self, packet: Subscribe, number: int, to: MqttDelivery) -> list[Operation]:
+    def subscribe(
+        self, packet: Subscribe, number: int, to: MqttDelivery, front: Gateway
+    ) -> list[Operation]:
         request = Request(packet.id, number, subscribes=True)
         operations: list[Operation] = []
         again: set[Key] = set()
         for i, wanted in enumerate(packet.filters):
             key = wanted.topic
-            refusal = Reason.QUOTA_EXCEEDED if i >= self._max_filters else refusal_of(key)
+            refusal = Reason.QUOTA_EXCEEDED if i >= self._max_filters else refusal_of(key, front)
             if refusal is not None:
                 request.codes.append(self._refused(refusal))
                 continue
@@ -62,7 +64,9 @@ class Requests:
             to.subscribed(key, wanted.qos, wanted.retain_handling != _DO_NOT_SEND)
             if wanted.retain_handling == _SEND_CURRENT:
                 again.add(key)
-            operations += _register(wanted)
+                # Registering anew what is registered makes the core tell its version again.
+                operations.append(Operation(key, register=False))
+            operations.append(Operation(key))
         to.subscribed_anew(again)
         self._pending.append(request)
         return operations
@@ -105,16 +109,15 @@ class Requests:
         return V3_REFUSED_SUBSCRIPTION if self._version == V3 else reason
 
 
-def refusal_of(topic: str) -> Reason | None:
+def refusal_of(topic: str, front: Gateway) -> Reason | None:
     if topic.startswith("$share/"):
         return Reason.SHARED_NOT_SUPPORTED
     if "+" in topic or "#" in topic:
         return Reason.WILDCARDS_NOT_SUPPORTED
-    return None if is_key(topic) else Reason.TOPIC_FILTER_INVALID
-
-
-def _register(wanted: Filter) -> list[Operation]:
-    """Registering anew what is registered makes the core tell its version again."""
-    if wanted.retain_handling == _SEND_CURRENT:
-        return [Operation(wanted.topic, register=False), Operation(wanted.topic)]
-    return [Operation(wanted.topic)]
+    if not is_key(topic):
+        return Reason.TOPIC_FILTER_INVALID
+    try:
+        front.check_channel(topic.partition("/")[0], "mqtt")
+    except Unauthorised:
+        return Reason.NOT_AUTHORISED
+    return None

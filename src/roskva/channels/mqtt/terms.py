@@ -6,26 +6,16 @@ from typing import Final
 
 import msgspec
 
+from roskva import errors
 from roskva.channels.base import MAX_UNREAD_BYTES, Gateway
-from roskva.errors import (
-    BadInput,
-    BadName,
-    LimitExceeded,
-    Overloaded,
-    RoskvaError,
-    TooLarge,
-    Unauthorised,
-    Unavailable,
-)
+from roskva.errors import BadInput, RoskvaError
 from roskva.host.mqtt import MAX_ID
-from roskva.model import MAX_VERSION, NO_VERSION, Principal, Update, parse_key
+from roskva.model import NO_VERSION, Principal, Update, is_version, parse_key
 from roskva.wire.mqtt import fields
 from roskva.wire.mqtt.codes import V3, V5, Reason
 from roskva.wire.mqtt.decode import ConnectPacket, PublishPacket, Will
 from roskva.wire.mqtt.fields import NONE, Properties, Value, number
 
-FOREVER: Final = 0xFFFFFFFF
-"""A session expiry; any but 0 is taken for it."""
 NO_LIMIT: Final = 2**32
 _PATIENCE: Final = 1.5
 """Times the keep alive."""
@@ -54,7 +44,11 @@ class MqttLimits(msgspec.Struct, frozen=True):
     """Wills that wait; what comes beyond that is published at once."""
     max_keep_alive_s: int = 1800
     """What MQTT 5 clients are told to use if they ask for more, or for none."""
+    sign_of_life_s: float = 600.0
+    """How often the core hears of a client that says nothing it would hear of."""
     handshake_timeout_s: float = 10.0
+    write_timeout_s: float = 30.0
+    """To read answers to the end, once they are so many that the client is not read from."""
     closing_timeout_s: float = 5.0
     """For what was sent last, before the connection is cut."""
 
@@ -64,6 +58,10 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     resume: bool
     keep: bool
     """The session outlives the connection."""
+    expiry_s: int | None
+    """For no longer than this; None: it has not said."""
+    kept_s: float | None
+    """For no longer than its app allows either."""
     patience_s: float
     """How long the client may be silent."""
     receive_maximum: int
@@ -77,11 +75,11 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
         return text if self.explains and fits else ""
 
 
-def terms_of(connect: ConnectPacket, limits: MqttLimits) -> Terms:
-    asked = connect.properties
+def terms_of(connect: ConnectPacket, limits: MqttLimits, kept_s: float | None) -> Terms:
+    asked, expiry_s = connect.properties, None
     if connect.version == V5:
-        keep = number(asked, fields.SESSION_EXPIRY, 0) > 0
-        keep_alive = keep_alive_of(connect, limits)
+        expiry_s = number(asked, fields.SESSION_EXPIRY, 0)
+        keep, keep_alive = expiry_s > 0, keep_alive_of(connect, limits)
     else:
         keep, keep_alive = not connect.clean, connect.keep_alive
     window = number(asked, fields.RECEIVE_MAXIMUM, MAX_ID)
@@ -89,6 +87,8 @@ def terms_of(connect: ConnectPacket, limits: MqttLimits) -> Terms:
         client=connect.client or secrets.token_hex(8),
         resume=not connect.clean,
         keep=keep,
+        expiry_s=expiry_s or None,
+        kept_s=kept_s,
         patience_s=keep_alive * _PATIENCE if keep_alive else NO_LIMIT,
         receive_maximum=min(window, limits.max_in_flight),
         max_packet=number(asked, fields.MAXIMUM_PACKET_SIZE, NO_LIMIT),
@@ -112,8 +112,8 @@ def connack_properties(connect: ConnectPacket, terms: Terms, limits: MqttLimits)
         fields.SUBSCRIPTION_IDS_AVAILABLE: 0,
         fields.SHARED_AVAILABLE: 0,
     }
-    if terms.keep and connect.properties[fields.SESSION_EXPIRY] != FOREVER:
-        said[fields.SESSION_EXPIRY] = FOREVER
+    if terms.kept_s is not None and (terms.expiry_s or 0) > terms.kept_s:
+        said[fields.SESSION_EXPIRY] = int(terms.kept_s)
     if not connect.client:
         said[fields.ASSIGNED_CLIENT_ID] = terms.client
     keep_alive = keep_alive_of(connect, limits)
@@ -132,12 +132,12 @@ def unacceptable(connect: ConnectPacket) -> Reason | None:
 
 
 def refusal(error: RoskvaError, connect: ConnectPacket) -> Reason:
-    if isinstance(error, Unauthorised):
+    if isinstance(error, errors.Unauthorised):
         anonymous = connect.user is None and connect.password is None
         return Reason.NOT_AUTHORISED if anonymous else Reason.BAD_USER_NAME_OR_PASSWORD
-    if isinstance(error, Overloaded):
+    if isinstance(error, errors.Overloaded):
         return Reason.SERVER_BUSY
-    if isinstance(error, Unavailable):
+    if isinstance(error, errors.Unavailable):
         return Reason.SERVER_UNAVAILABLE
     return reason_of(type(error))
 
@@ -151,8 +151,6 @@ def row_id(principal: Principal, client: str) -> bytes:
 
 # What it publishes.
 
-_MAX_DIGITS: Final = 19
-
 
 class BadPayload(BadInput):
     """Not a version, where the app chooses its versions itself."""
@@ -160,11 +158,11 @@ class BadPayload(BadInput):
 
 _REASONS: Final[tuple[tuple[type[RoskvaError], Reason], ...]] = (
     (BadPayload, Reason.PAYLOAD_FORMAT_INVALID),
-    (BadName, Reason.TOPIC_NAME_INVALID),
-    (Unauthorised, Reason.NOT_AUTHORISED),
-    (LimitExceeded, Reason.QUOTA_EXCEEDED),
-    (Overloaded, Reason.QUOTA_EXCEEDED),
-    (TooLarge, Reason.QUOTA_EXCEEDED),
+    (errors.BadName, Reason.TOPIC_NAME_INVALID),
+    (errors.Unauthorised, Reason.NOT_AUTHORISED),
+    (errors.LimitExceeded, Reason.QUOTA_EXCEEDED),
+    (errors.Overloaded, Reason.QUOTA_EXCEEDED),
+    (errors.TooLarge, Reason.QUOTA_EXCEEDED),
 )
 
 
@@ -176,15 +174,14 @@ def reason_of(error: type[RoskvaError]) -> Reason:
 
 
 def version_in(payload: bytes) -> int:
-    if payload.isdigit() and len(payload) <= _MAX_DIGITS:
-        version = int(payload)
-        if version <= MAX_VERSION:
-            return version
+    if is_version(payload.decode("latin-1")):
+        return int(payload)
     raise BadPayload("the payload is not a version: an integer from 0 to 2^63-1 in digits")
 
 
 def update_of(packet: PublishPacket | Will, front: Gateway, now_us: int) -> Update:
     object = parse_key(packet.topic)
+    front.check_channel(object.app, "mqtt")
     if front.assigns_versions(object.app):
         return Update(packet.topic, NO_VERSION, None, packet.payload, now_us)
     return Update(packet.topic, version_in(packet.payload), published_at=now_us)
