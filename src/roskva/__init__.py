@@ -12,6 +12,7 @@ _HOMES = {
     "roskva.client.client": ("Client",),
     "roskva.client.events": ("Listener",),
     "roskva.publisher.publisher": ("Publisher",),
+    "roskva.net.channel": ("Attach", "Channel"),
     "roskva.net.tls": ("Tls",),
     "roskva.blocking": ("publish",),
     "roskva.core.effects": (

@@ -26,6 +26,8 @@ from roskva.errors import Unauthorised as Unauthorised
 from roskva.errors import Unavailable as Unavailable
 from roskva.errors import UnknownClient as UnknownClient
 from roskva.errors import WrongProtocol as WrongProtocol
+from roskva.net.channel import Attach as Attach
+from roskva.net.channel import Channel as Channel
 from roskva.net.tls import Tls as Tls
 from roskva.publisher.publisher import Publisher as Publisher
 

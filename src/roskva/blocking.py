@@ -9,15 +9,19 @@ Each has a thread of its own, from when it is made until `close`. Any thread may
 """
 
 import asyncio
+import functools
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from roskva.client.client import Client as AsyncClient
 from roskva.client.client import Credential
+from roskva.client.handlers import Handler
+from roskva.client.identity import ReadState, WriteState
+from roskva.client.link import Dial
 from roskva.core.effects import ClientEvent
 from roskva.model import parse_key
 from roskva.net.tls import Tls
@@ -28,6 +32,8 @@ __all__ = ["Client", "Publisher", "publish"]
 _LAST_CALLS = 1.0
 """Seconds for calls of other threads to hear that it is over."""
 
+H = TypeVar("H", bound=Handler)
+P = ParamSpec("P")
 R = TypeVar("R")
 Worker = TypeVar("Worker", bound=AbstractAsyncContextManager[Any])
 
@@ -100,26 +106,64 @@ class _InBackground(Generic[Worker]):
         self.close()
 
 
+def _blocking(
+    method: Callable[Concatenate[Worker, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[_InBackground[Worker], P], R]:
+    """The same for threads."""
+
+    @functools.wraps(method)
+    def call(self: _InBackground[Worker], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._call(method(self._worker, *args, **kwargs))
+
+    return call
+
+
 class BlockingClient(_InBackground[AsyncClient]):
     """As `roskva.Client`; iterating blocks until there is an event, or the client is closed."""
 
     def __init__(
         self,
-        url: str,
+        url: str | Dial,
         app: str,
         identity: Path | str | None = None,
         application: str = "",
         auto_ack: bool = False,
         tls: Tls | None = None,
         credential: Credential | None = None,
+        *,
+        read_state: ReadState | None = None,
+        write_state: WriteState | None = None,
     ) -> None:
-        super().__init__(AsyncClient(url, app, identity, application, auto_ack, tls, credential))
+        super().__init__(
+            AsyncClient(
+                *(url, app, identity, application, auto_ack, tls, credential),
+                read_state=read_state,
+                write_state=write_state,
+            )
+        )
 
-    def register(self, name: str, version: int | None = None) -> None:
-        self._call(self._worker.register(name, version))
+    register = _blocking(AsyncClient.register)
+    unregister = _blocking(AsyncClient.unregister)
 
-    def unregister(self, name: str) -> None:
-        self._call(self._worker.unregister(name))
+    @overload
+    def on(self, name: str, handler: H, *, version: int | None = None) -> H: ...
+
+    @overload
+    def on(self, name: str, *, version: int | None = None) -> Callable[[H], H]: ...
+
+    def on(
+        self, name: str, handler: H | None = None, *, version: int | None = None
+    ) -> H | Callable[[H], H]:
+        """As `roskva.Client.on`: the handler has a thread of its own for each call, or runs on the
+        client's event loop if it is async. Also a decorator."""
+        if handler is None:
+            return functools.partial(self.on, name, version=version)
+
+        async def add() -> None:
+            self._worker.on(name, handler, version=version)
+
+        self._call(add())
+        return handler
 
     def ack(self, event: ClientEvent) -> None:
         with self._calling:
@@ -156,23 +200,8 @@ class BlockingPublisher(_InBackground[AsyncPublisher]):
     def __init__(self, url: str, app: str, tls: Tls | None = None, key: str | None = None) -> None:
         super().__init__(AsyncPublisher(url, app, tls, key))
 
-    def publish(
-        self,
-        name: str,
-        version: int | None = None,
-        *,
-        source: str | None = None,
-        payload: bytes | None = None,
-        give_up_after: float | None = None,
-    ) -> int:
-        return self._call(
-            self._worker.publish(
-                name, version, source=source, payload=payload, give_up_after=give_up_after
-            )
-        )
-
-    def reset(self, name: str, *, give_up_after: float | None = None) -> None:
-        self._call(self._worker.reset(name, give_up_after=give_up_after))
+    publish = _blocking(AsyncPublisher.publish)
+    reset = _blocking(AsyncPublisher.reset)
 
 
 def publish(

@@ -229,7 +229,7 @@ async def test_slow_application_gets_the_newest_of_each_object() -> None:
 
 async def heard_the_last_word(client: Client) -> None:
     """All has been read from the connection, and nothing by the application."""
-    await until(lambda: any(isinstance(event, Trouble) for event in client._inbox.waiting()))
+    await until(lambda: any(isinstance(event, Trouble) for event in client._inbox.waiting.values()))
 
 
 @in_loop

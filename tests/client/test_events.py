@@ -20,7 +20,7 @@ async def kept(*events: ClientEvent) -> list[ClientEvent]:
     inbox = Inbox()
     for event in events:
         inbox.put(event)
-    taken = [await inbox.take() for _ in inbox.waiting()]
+    taken = [await inbox.take() for _ in list(inbox.waiting)]
     return [event for event in taken if event is not None]
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import roskva
 
 NAMES = [
+    "Attach",
     "BadConfig",
     "BadInput",
     "BadMessage",
     "BadName",
+    "Channel",
     "Client",
     "ClientEvent",
     "Damaged",

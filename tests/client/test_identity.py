@@ -7,6 +7,7 @@ import pytest
 from tests.client.scripted import CLIENT_ID, TOKEN, ScriptedServer, quick
 from tests.client.test_client import next_of
 from tests.loops import in_loop
+from tests.serving.nodes import await_that
 
 from roskva.client.client import Client
 from roskva.client.identity import IdentityFile
@@ -114,11 +115,32 @@ def test_file_keeps_the_last_of_many_and_is_left_free(tmp_path: Path) -> None:
     path = tmp_path / "identity"
     file = IdentityFile(path)
     for number in range(20):
-        file.save(b"%d" % number)
+        file.write(b"%d" % number)
     file.release()
     again = IdentityFile(path)
     assert again.read() == b"19"
-    again.save(None)
+    again.write(None)
     again.release()
     assert not path.exists()
     assert [entry.name for entry in tmp_path.iterdir()] == ["identity.lock"]
+
+
+def test_a_file_that_is_being_written_is_released_when_that_is_done(tmp_path: Path) -> None:
+    """By a thread that nobody waits for any more, on a slow disk."""
+    path = tmp_path / "state"
+    file = IdentityFile(path)
+    with file._writing:
+        file.release()
+        with pytest.raises(Unavailable):
+            IdentityFile(path)
+    again = await_that(lambda: claimed(path), 60.0)
+    file.write(b"late")
+    assert not path.exists()
+    again.release()
+
+
+def claimed(path: Path) -> IdentityFile | None:
+    try:
+        return IdentityFile(path)
+    except Unavailable:
+        return None

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 from tests.client.scripted import ScriptedServer
@@ -10,7 +11,7 @@ from tests.client.test_client import contacts, next_of
 from tests.loops import in_loop, until
 
 from roskva.client.client import Client
-from roskva.client.link import Happening, WebSocketLink
+from roskva.client.link import Happening, ServerLink, websocket
 from roskva.core.effects import Connected, Disconnected, Trouble
 from roskva.wire.messages import PROTOCOL, ClientMessage, Sync
 
@@ -46,10 +47,15 @@ async def test_client_is_left_at_once_while_it_is_still_connecting() -> None:
             await until(lambda: client._link is not None)
 
 
+def link_to(url: str, happened: list[Happening]) -> ServerLink:
+    dial = partial(websocket, url, None, 30.0)
+    return ServerLink(url, dial, lambda _, what: happened.append(what))
+
+
 @in_loop
 async def test_link_that_was_hung_up_before_it_began_does_nothing() -> None:
     happened: list[Happening] = []
-    link = WebSocketLink("ws://127.0.0.1:9", None, 30.0, lambda _, what: happened.append(what))
+    link = link_to("ws://127.0.0.1:9", happened)
     link.hang_up()
     await link.run()
     assert happened == [Disconnected()]
@@ -60,9 +66,7 @@ async def test_server_that_takes_nothing_is_given_up() -> None:
     happened: list[Happening] = []
     large = ClientMessage(PROTOCOL, 7, 1, syncs=[Sync(b"", [f"app/{'x' * 200}"] * 300)])
     async with ScriptedServer() as server:
-        link = WebSocketLink(
-            f"ws://127.0.0.1:{server.port}", None, 30.0, lambda _, what: happened.append(what)
-        )
+        link = link_to(f"ws://127.0.0.1:{server.port}", happened)
         running = asyncio.create_task(link.run())
         conversation = await server.accept()
         conversation.socket.transport.pause_reading()

@@ -81,7 +81,7 @@ async def test_client_that_was_away_wakes_to_one_notification_per_object(
                 if len(told) == expected:
                     break
             await asyncio.sleep(0.3)  # nothing more may come
-            assert not any(isinstance(e, roskva.Notify) for e in client._inbox.waiting())
+            assert not any(isinstance(e, roskva.Notify) for e in client._inbox.waiting.values())
         return told
 
     async with roskva.Publisher(node.url, "shop") as publisher:

@@ -1,15 +1,35 @@
 from collections.abc import Iterator
 
 import pytest
+from benchmarks.ports import free_port
 from tests.serving.nodes import Node
+
+_CHANNELS = """
+import asyncio
+
+import tcp_channel
+import udp_channel
+
+
+async def serve(attach):
+    await asyncio.gather(tcp_channel.serve(attach), udp_channel.serve(attach))
+"""
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """One for all examples: they must not mind what ran before them."""
-    node = Node(tmp_path_factory.mktemp("examples") / "data")
-    try:
-        node.start()
-        yield node
-    finally:
-        node.end()
+    place = tmp_path_factory.mktemp("examples")
+    (place / "channels.py").write_text(_CHANNELS)
+    (place / "node.toml").write_text('[node]\nchannel = "channels:serve"\n')
+    node = Node(place / "data", "--config", str(place / "node.toml"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", "examples", prepend=":")
+        patch.setenv("PYTHONPATH", str(place), prepend=":")
+        for channel in ("TCP", "UDP"):
+            patch.setenv(f"{channel}_CHANNEL_PORT", str(free_port()))
+        try:
+            node.start()
+            yield node
+        finally:
+            node.end()

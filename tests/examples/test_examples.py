@@ -23,6 +23,8 @@ SHOWS: Final = {
         "tundra-1: 0 notification(s), now set to 'a picture when something moves'",
         "coast-1: 0 notification(s), now set to 'a picture every 1 minutes'",
     ],
+    "tcp_channel": ["told over our own TCP: lobby has changed"],
+    "udp_channel": ["told of the last of 100 changes, whatever was lost on the way"],
     "web_backend": [
         "browser: is told that tent has changed, and shows 250",
         "backend: starts, and publishes 1 change(s) that were left over",

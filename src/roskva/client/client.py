@@ -1,4 +1,4 @@
-"""A client: the core's state machine, a WebSocket, a clock and a file.
+"""A client: the core's state machine, a connection, a clock and a place for its identity.
 
     async with roskva.Client("ws://localhost:7600", app="contacts") as client:
         await client.register("alice", version=41)
@@ -19,38 +19,22 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar, overload
 
 import msgspec
 
+from roskva.client.callables import call
 from roskva.client.events import Inbox, Listener, call_listener
-from roskva.client.identity import IdentityFile
-from roskva.client.link import Happening, WebSocketLink
+from roskva.client.handlers import Handler, Handlers
+from roskva.client.identity import IdentityFile, IdentityKeeper, ReadState, WriteState
+from roskva.client.link import Dial, Happening, ServerLink, websocket
+from roskva.core import effects
+from roskva.core.backoff import Backoff
 from roskva.core.client import ClientConfig, ClientPhase
 from roskva.core.client import ClientMachine as Core
-from roskva.core.effects import (
-    Acknowledge,
-    ClientEvent,
-    CloseConnection,
-    Deliver,
-    Disconnected,
-    Effect,
-    Event,
-    Notify,
-    NotifyUnknown,
-    Online,
-    OpenConnection,
-    Register,
-    SaveIdentity,
-    Stop,
-    Tick,
-    Transmit,
-    Trouble,
-    Unregister,
-)
 from roskva.errors import BadInput, StorageUnavailable, Unauthorised
 from roskva.model import MAX_SOURCE_BYTES, MAX_VERSION, Key, ObjectId, check_app, check_name
 from roskva.net.address import websocket_url
@@ -58,6 +42,7 @@ from roskva.net.tasks import OwnedTasks
 from roskva.net.tls import Tls, client_context
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS, Hello
 
+H = TypeVar("H", bound=Handler)
 Credential = str | Callable[[], str | Awaitable[str]]
 
 _PING_INTERVAL: Final = 30.0
@@ -68,8 +53,11 @@ _FLUSH_TIMEOUT: Final = 1.0
 class Client:
     """Used as `async with`, by tasks of one event loop; threads use `roskva.blocking`.
 
+    It is reached at a `url`, or over connections that the application opens (see `roskva.Channel`).
+
     `identity` is a file that makes this client the same one after a restart: only what changed
-    meanwhile is told. Give it only if the application's cache survives as well. `application` names
+    meanwhile is told. Give it only if the application's cache survives as well. `read_state` and
+    `write_state` are for an application that keeps these bytes itself. `application` names
     this client as the source of changes (see docs/protocol.md, Sources). With `auto_ack` an event
     is acked when the next one is asked for.
 
@@ -80,30 +68,39 @@ class Client:
 
     def __init__(
         self,
-        url: str,
+        url: str | Dial,
         app: str,
         identity: Path | str | None = None,
         application: str = "",
         auto_ack: bool = False,
         tls: Tls | ssl.SSLContext | None = None,
         credential: Credential | None = None,
+        *,
+        read_state: ReadState | None = None,
+        write_state: WriteState | None = None,
     ) -> None:
         check_app(app)
+        if (read_state is None) != (write_state is None) or (identity and read_state):
+            raise BadInput("give read_state and write_state, or a file as identity, or neither")
         if len(application.encode()) > MAX_SOURCE_BYTES:
             raise BadInput(f"an application id has at most {MAX_SOURCE_BYTES} bytes of UTF-8")
         self.app = app
         self.auto_ack = auto_ack
         self.config = ClientConfig(app, application)
         """Its times may be changed before the client is entered."""
-        self._url = websocket_url(url)
-        self._context = client_context(url, tls)
+        self._address = "the channel" if callable(url) else websocket_url(url)
+        self._channel = url if callable(url) else None
+        self._context = None if callable(url) else client_context(url, tls)
+        if callable(url) and tls is not None:
+            raise BadInput("tls is for addresses; a channel of your own has its own")
         self._credential = credential
         self._identity_path = None if identity is None else Path(identity)
+        self._read_state, self._write_state = read_state, write_state
         self._core: Core | None = None
-        self._file: IdentityFile | None = None
-        self._link: WebSocketLink | None = None
+        self._keeper: IdentityKeeper | None = None
+        self._link: ServerLink | None = None
         self._closed = False
-        self._handed: ClientEvent | None = None
+        self._handed: effects.ClientEvent | None = None
         """By `auto_ack` to be acked when the application comes back."""
 
     async def __aenter__(self) -> Self:
@@ -115,11 +112,22 @@ class Client:
         async with AsyncExitStack() as stack:
             known = None
             if self._identity_path is not None:
-                self._file = IdentityFile(self._identity_path)
-                stack.callback(self._file.release)
-                known = self._file.read()
-            self._core = Core(self.config, known, secrets.randbits(64), self._loop.time())
+                file = IdentityFile(self._identity_path)
+                stack.callback(file.release)
+                self._read_state, self._write_state = file.read, file.write
+            if self._read_state is not None:
+                known = await call(self._read_state)
+            core = self._core = Core(self.config, known, secrets.randbits(64), self._loop.time())
             self._tasks = await stack.enter_async_context(OwnedTasks())
+            if self._write_state is not None:
+                retries = Backoff(self.config.backoff_first, self.config.backoff_cap)
+                self._keeper = IdentityKeeper(
+                    self._write_state, self._not_written, retries, core.dice
+                )
+                self._tasks.create_task(self._keeper.run())
+            self._handlers = Handlers(
+                *(self._tasks, self.ack, self._register_again, self.config, core.dice)
+            )
             self._clock = self._tasks.create_task(self._keep_time())
             stack.callback(self._stop)
             self._to_end = stack.pop_all()
@@ -143,31 +151,62 @@ class Client:
         version the object's current one is told first, with one only what is newer.
         """
         key = self._key(name)
+        _check_version(version)
         if version is not None:
-            if not 0 <= version <= MAX_VERSION:
-                raise BadInput(f"a version is 0 to 2^63-1; got {version}")
             self._inbox.forget(key)
-        self._step(Register(key, version))
+            self._handlers.forget(key)
+        self._step(effects.Register(key, version))
 
     async def unregister(self, name: str) -> None:
+        """And its handler is forgotten, if it has one."""
         key = self._key(name)
         self._inbox.forget(key)
-        self._step(Unregister(key))
+        self._handlers.remove(key)
+        self._step(effects.Unregister(key))
 
-    def ack(self, event: ClientEvent) -> None:
+    @overload
+    def on(self, name: str, handler: H, *, version: int | None = None) -> H: ...
+
+    @overload
+    def on(self, name: str, *, version: int | None = None) -> Callable[[H], H]: ...
+
+    def on(
+        self, name: str, handler: H | None = None, *, version: int | None = None
+    ) -> H | Callable[[H], H]:
+        """Register for this object, and have `handler` called with what is told of it.
+
+        It is told by the handler alone, and acked when that has returned. If it raises, it is
+        called again later. Async ones run on the event loop, others on threads. Also a decorator:
+        `@client.on("alice")`.
+        """
+        if handler is None:
+            return partial(self._on, name, version)
+        return self._on(name, version, handler)
+
+    def _on(self, name: str, version: int | None, handler: H) -> H:
+        key = self._key(name)
+        _check_version(version)
+        left = self._handlers.add(key, handler) or self._inbox.forget(key)
+        if version is None and isinstance(left, effects.Notify | effects.NotifyUnknown):
+            self._handlers.put(left)
+        self._step(effects.Register(key, version))
+        return handler
+
+    def ack(self, event: effects.ClientEvent) -> None:
         """The application has taken the event over; what is never acked is told again.
 
         Only notifications need it. An ack that gets lost, or comes after the end, does no harm.
         """
         match event:
-            case Notify(object=key, version=version, epoch=epoch):
-                self._step(Acknowledge(key, version, epoch))
-            case NotifyUnknown(object=key, epoch=epoch):
-                self._step(Acknowledge(key, None, epoch))
+            case effects.Notify(object=key, version=version, epoch=epoch):
+                self._inbox.acked(event)
+                self._step(effects.Acknowledge(key, version, epoch))
+            case effects.NotifyUnknown(object=key, epoch=epoch):
+                self._step(effects.Acknowledge(key, None, epoch))
 
     def online(self) -> None:
         """The device has a network again: do not wait any longer to reconnect."""
-        self._step(Online())
+        self._step(effects.Online())
 
     @property
     def connected(self) -> bool:
@@ -179,7 +218,7 @@ class Client:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ClientEvent:
+    async def __anext__(self) -> effects.ClientEvent:
         """The next event, for one task at a time; the end when the client is closed."""
         self._check_entered()
         self._ack_handed()
@@ -190,11 +229,13 @@ class Client:
             self._handed = event
         return event
 
-    async def run(self, listener: Listener) -> None:
-        """Tell the listener each event, and ack it when its method has returned."""
+    async def run(self, listener: Listener | None = None) -> None:
+        """Tell the listener each event, and ack it when its method has returned. Without one, for
+        an application that has handlers only, until the client is closed; that acks nothing."""
         async for event in self:
-            await call_listener(listener, event)
-            self.ack(event)
+            if listener is not None:
+                await call_listener(listener, event)
+                self.ack(event)
 
     def _ack_handed(self) -> None:
         if self._handed is not None:
@@ -214,39 +255,57 @@ class Client:
         if self._core is None:
             raise RuntimeError("a client is used inside `async with`")
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: effects.Event) -> None:
         assert self._core is not None
         for effect in self._core.step(event, self._loop.time()):
             self._carry_out(effect)
         self._stepped.set()
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: effects.Effect) -> None:
         match effect:
-            case Transmit(message=Hello(token=None) as hello) if self._credential is not None:
+            case effects.Transmit(message=Hello(token=None) as hello) if (
+                self._credential is not None
+            ):
                 self._tasks.create_task(self._show_credential(self._link, hello))
-            case Transmit(message=message):
+            case effects.Transmit(message=message):
                 if self._link is not None:
                     self._link.send(message)
-            case Deliver(event=event):
-                self._inbox.put(event)
-            case OpenConnection():
+            case effects.Deliver(event=event):
+                self._deliver(event)
+            case effects.OpenConnection():
                 self._dial()
-            case CloseConnection():
+            case effects.CloseConnection():
                 if self._link is not None:
                     self._link.hang_up()
                 self._link = None
-            case SaveIdentity(identity=identity):
-                if self._file is not None:
-                    saving = self._file.save(identity)
-                    saving.add_done_callback(self._saved)
+            case effects.SaveIdentity(identity=identity):
+                if self._keeper is not None:
+                    self._keeper.save(identity)
+
+    def _deliver(self, event: effects.ClientEvent) -> None:
+        match event:
+            case effects.Notify(object=key) | effects.NotifyUnknown(object=key) if (
+                key in self._handlers
+            ):
+                self._handlers.put(event)
+                return
+            case effects.RegistrationStatus(object=key, registered=True):
+                self._handlers.registered(key)
+            case effects.RegistrationFailure():
+                self._handlers.refused(event)
+        self._inbox.put(event)
+
+    def _register_again(self, key: Key) -> None:
+        self._step(effects.Register(key))
 
     def _dial(self) -> None:
         assert self._core is not None
         ping_interval = self._core.dice.smear(_PING_INTERVAL)
-        self._link = WebSocketLink(self._url, self._context, ping_interval, self._happened)
+        dial = self._channel or partial(websocket, self._address, self._context, ping_interval)
+        self._link = ServerLink(self._address, dial, self._happened)
         self._tasks.create_task(self._link.run())
 
-    async def _show_credential(self, link: WebSocketLink | None, hello: Hello) -> None:
+    async def _show_credential(self, link: ServerLink | None, hello: Hello) -> None:
         """If there is none to be had, the core waits for an answer in vain, and tries again."""
         try:
             given = self._credential() if callable(self._credential) else self._credential
@@ -254,25 +313,22 @@ class Client:
             if credential is not None and len(credential) > MAX_CREDENTIAL_CHARS:
                 raise BadInput(f"a credential has at most {MAX_CREDENTIAL_CHARS} characters")
         except Exception as error:  # of the application's
-            self._inbox.put(Trouble(Unauthorised.code, f"no credential: {error}"))
+            self._inbox.put(effects.Trouble(Unauthorised.code, f"no credential: {error}"))
             return
         if link is not None and link is self._link:
             link.send(msgspec.structs.replace(hello, credential=credential))
 
-    def _happened(self, link: WebSocketLink, what: Happening) -> None:
-        if isinstance(what, Trouble):
+    def _happened(self, link: ServerLink, what: Happening) -> None:
+        if isinstance(what, effects.Trouble):
             self._inbox.put(what)
         elif link is self._link:  # else the core has given it up already
-            if isinstance(what, Disconnected):
+            if isinstance(what, effects.Disconnected):
                 self._link = None
             self._step(what)
 
-    def _saved(self, saving: Future[None]) -> None:
-        """On the saving thread."""
-        error = saving.exception()
-        if error is not None:
-            trouble = Trouble(StorageUnavailable.code, f"{self._identity_path}: {error}")
-            self._loop.call_soon_threadsafe(self._inbox.put, trouble)
+    def _not_written(self, error: Exception) -> None:
+        where = self._identity_path or "write_state"
+        self._inbox.put(effects.Trouble(StorageUnavailable.code, f"{where}: {error}"))
 
     async def _keep_time(self) -> None:
         assert self._core is not None
@@ -282,23 +338,29 @@ class Client:
                 async with asyncio.timeout_at(self._core.next_deadline()):
                     await self._stepped.wait()
             except TimeoutError:
-                self._step(Tick())
+                self._step(effects.Tick())
 
     # The end.
 
     async def _flush(self) -> None:
+        core = self._core
+        assert core is not None
         with suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_TIMEOUT):
-                while self._has_unsent():
+                while self.connected and (core.acks or core.unsent):
                     self._stepped.clear()
                     await self._stepped.wait()
-
-    def _has_unsent(self) -> bool:
-        core = self._core
-        return core is not None and self.connected and bool(core.acks or core.unsent)
 
     def _stop(self) -> None:
         self._closed = True
         self._clock.cancel()
         self._inbox.close()
-        self._step(Stop())
+        self._handlers.close()
+        self._step(effects.Stop())
+        if self._keeper is not None:
+            self._keeper.close()
+
+
+def _check_version(version: int | None) -> None:
+    if not 0 <= (version or 0) <= MAX_VERSION:
+        raise BadInput(f"a version is 0 to 2^63-1; got {version}")

@@ -26,7 +26,7 @@ import httpx
 import msgspec
 
 from roskva.core.backoff import Backoff, Dice
-from roskva.errors import BadInput, TooLarge, Unavailable
+from roskva.errors import BadInput, TooLarge, Unavailable, error_of
 from roskva.model import MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_VERSION, check_app, check_name
 from roskva.net.address import http_url
 from roskva.net.tasks import OwnedTasks
@@ -138,6 +138,8 @@ class Publisher:
         self._failure: PublishFailure | None = None
         """Why the last request has to be repeated."""
         self._entered = self._closed = False
+        self.repeated = 0
+        """Requests that had to be sent again; a node that only makes us wait is none."""
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -284,7 +286,7 @@ class Publisher:
             if outcome.retriable:
                 return
             if not item.done.done():
-                item.done.set_exception(outcome.as_error())
+                item.done.set_exception(error_of(outcome.code, outcome.text or outcome.code))
         elif not item.done.done():
             item.done.set_result(outcome)
         self._leave(item)
@@ -295,6 +297,7 @@ class Publisher:
         if failure is None:
             self._backoff.reset()
         else:
+            self.repeated += 1
             if self._failure is None:
                 log.warning("publishing waits: %s", failure.text or failure.code)
             delay = self._backoff.next_delay(self._dice)

@@ -4,8 +4,7 @@ from typing import Final
 
 import msgspec
 
-from roskva.errors import Refused, RoskvaError, Unavailable, error_of
-from roskva.model import MAX_VERSION
+from roskva.errors import Refused, Unavailable
 
 
 class UpdateBody(msgspec.Struct, omit_defaults=True):
@@ -18,21 +17,12 @@ class UpdateBody(msgspec.Struct, omit_defaults=True):
     payload: bytes | None = None
 
 
-def is_version(text: str) -> bool:
-    """Whether it is one in digits."""
-    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_VERSION))
-    return digits and int(text) <= MAX_VERSION
-
-
 class PublishFailure(msgspec.Struct, frozen=True):
     """An update that was not accepted; if `retriable`, the same may succeed later."""
 
     code: str
     text: str = ""
     retriable: bool = False
-
-    def as_error(self) -> RoskvaError:
-        return error_of(self.code, self.text or self.code)
 
 
 class _Result(msgspec.Struct):
