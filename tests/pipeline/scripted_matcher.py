@@ -1,4 +1,5 @@
-"""The state process of a node, as far as a bridge sees it: a Unix socket that takes offers."""
+"""The state process of a node, as far as a bridge sees it: a Unix socket that takes offers, and
+says what is missing."""
 
 import socket
 import threading
@@ -8,7 +9,7 @@ from typing import BinaryIO
 
 from roskva.links.processes import Process, RunningNode, announce
 from roskva.wire.codec import decode_to_shard, encode_link
-from roskva.wire.links import Offer, Taken
+from roskva.wire.links import AwaitGap, Gap, Offer, Taken
 
 
 class ScriptedMatcher:
@@ -16,10 +17,15 @@ class ScriptedMatcher:
 
     def __init__(self, data: Path, socket_path: Path, shards: list[int], lineage: int) -> None:
         self.position = dict.fromkeys(shards, 0)
+        self.feed_end = dict.fromkeys(shards, 0)
+        """As far as it was told: see `misses`."""
         self.lineage = lineage
         self.offers: list[Offer] = []
         self.asked = 0
         self.silent = False
+        self.waiting: dict[int, tuple[AwaitGap, socket.socket]] = {}
+        """Who wants to be told of a gap, by shard."""
+        self._telling = threading.Lock()
         self._data = data
         self._path = socket_path
         self._shards = shards
@@ -43,6 +49,7 @@ class ScriptedMatcher:
                 one.shutdown(socket.SHUT_RDWR)
         self._server.close()
         self._open.clear()
+        self.waiting.clear()
 
     def _accept(self, server: socket.socket) -> None:
         while True:
@@ -58,10 +65,30 @@ class ScriptedMatcher:
         with suppress(OSError), connection, connection.makefile("rb") as file:
             while frame := _frame(file):
                 offer = decode_to_shard(frame)
+                if isinstance(offer, AwaitGap):
+                    self.waiting[offer.shard] = offer, connection
+                    self._tell(offer.shard)
+                    continue
                 assert isinstance(offer, Offer)
                 answer = encode_link(self._answer(offer))
                 if not self.silent:
                     connection.sendall(len(answer).to_bytes(4) + answer)
+
+    def misses(self, shard: int, last: int) -> None:
+        """What is beyond its position, up to there, is left to the bridge."""
+        self.feed_end[shard] = last
+        self._tell(shard)
+
+    def _tell(self, shard: int) -> None:
+        with self._telling:
+            asked, connection = self.waiting.get(shard, (None, None))
+            at, last = self.position[shard], self.feed_end[shard]
+            if asked is None or connection is None or not max(at, asked.after) < last:
+                return
+            del self.waiting[shard]
+            gap = encode_link(Gap(asked.request, shard, at, last))
+            with suppress(OSError):
+                connection.sendall(len(gap).to_bytes(4) + gap)
 
     def _answer(self, offer: Offer) -> Taken:
         at = self.position[offer.shard]

@@ -27,8 +27,12 @@ class Scene:
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.data = WrittenData(directory / "data", shards=1)
         self.matcher = ScriptedMatcher(self.data.path, directory / "state-0", [0], 1000)
-        self.bridge = SparkBridge(spark, self.data.path, fast_path=False)
+        self.bridge = SparkBridge(spark, self.data.path)
         self.checkpoint = directory / "checkpoint"
+
+    def publish(self, versions: range) -> None:
+        self.data.publish(*updates(KEYS, versions))
+        self.matcher.misses(0, self.end())
 
     def end(self) -> int:
         return self.data.logs[0].reader().end()
@@ -49,13 +53,13 @@ def scene(spark: SparkSession, tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_everything_arrives_and_after_a_restart_it_goes_on(scene: Scene) -> None:
-    scene.data.publish(*updates(KEYS, range(1, 4)))
+    scene.publish(range(1, 4))
     query = scene.bridge.start(scene.checkpoint)
     await_that(scene.delivered)
-    scene.data.publish(*updates(KEYS, range(4, 6)))
+    scene.publish(range(4, 6))
     await_that(scene.delivered)
     query.stop()
-    scene.data.publish(*updates(KEYS, range(6, 8)))
+    scene.publish(range(6, 8))
     query = scene.bridge.start(scene.checkpoint)
     await_that(scene.delivered)
     # In order and without holes: each offer began where the last had ended.
@@ -70,7 +74,7 @@ def test_a_gap_of_a_matcher_that_was_away_is_closed_beside_the_query(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is behind lies before the query's checkpoint, and there is nothing new to carry it along.
-    scene.data.publish(*updates(KEYS, range(1, 4)))
+    scene.publish(range(1, 4))
     scene.matcher.position[0] = scene.end()
     query = scene.bridge.start(scene.checkpoint)
     await_that(lambda: query.lastProgress is not None)

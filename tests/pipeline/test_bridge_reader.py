@@ -23,7 +23,7 @@ from roskva.pipeline.bridge import (
     deliver,
     passed,
 )
-from roskva.pipeline.node import MatcherLinks, matchers_at
+from roskva.pipeline.node import MatcherLinks, gaps_at, matchers_at
 
 ALL = ReadMaxRows(1_000_000)
 KEYS = ["app/a", "app/b", "app/c"]
@@ -52,6 +52,7 @@ class Scene:
 
     def close(self) -> None:
         matchers_at(str(self.data.path)).close()
+        gaps_at(str(self.data.path)).close()
         self.matcher.stop()
         self.data.close()
 
@@ -83,7 +84,7 @@ def test_a_range_is_coalesced_and_delivered_in_order(scene: Scene) -> None:
     scene.data.publish(*published)
     reader = scene.reader()
     end = reader.latestOffset(at(0), ALL)
-    assert end == at(len(published))
+    assert passed(end) == passed(at(len(published)))
     [partition] = reader.partitions(at(0), end)
     scene.deliver(reader, partition)
     [offer] = scene.matcher.offers
@@ -126,53 +127,70 @@ def test_a_matcher_that_is_down_has_no_range_and_stalls_nobody(scene: Scene) -> 
     scene.matcher.stop()
     reader = scene.reader()
     end = reader.latestOffset(at(0), ALL)
-    assert end == at(9)
+    assert passed(end) == passed(at(9))
     assert ranges(reader.partitions(at(0), end)) == []
 
 
-def test_while_the_fast_path_works_it_only_looks(
+def test_while_nothing_is_missing_there_is_no_micro_batch(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = scene.reader(patienceMs="30")
-    scene.data.publish(*updates(KEYS, range(1, 4)))
-    scene.matcher.position[0] = 9
-    assert reader.latestOffset(at(0), ALL) == at(9)  # the first look
-    monkeypatch.setattr(bridge, "_CALM_S", 3600.0)
-    scene.data.publish(*updates(KEYS, range(4, 5)))
-    scene.matcher.position[0] = 12
-    assert reader.latestOffset(at(9), ALL) == at(9)
+    monkeypatch.setattr(bridge, "_WAIT_S", 0.01)
+    reader = scene.reader()
+    start = reader.latestOffset(at(0), ALL)  # the first beat
+    for version in range(1, 5):
+        scene.data.publish(*updates(KEYS, range(version, version + 1)))
+        scene.matcher.position[0] = scene.matcher.feed_end[0] = 3 * version
+        assert reader.latestOffset(start, ALL) == start
 
 
-def test_a_matcher_that_stays_behind_is_what_it_is_there_for(
+def test_a_matcher_that_misses_something_says_so_and_nobody_looks(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = scene.reader(patienceMs="10")
-    scene.data.publish(*updates(KEYS, range(1, 4)))
-    scene.matcher.position[0] = 9
-    assert reader.latestOffset(at(0), ALL) == at(9)
-    monkeypatch.setattr(bridge, "_LOOK_S", 60.0)
-    monkeypatch.setattr(bridge, "_CALM_S", 3600.0)  # else it would move on for that reason
-    scene.data.publish(*updates(KEYS, range(4, 5)))
-    assert reader.latestOffset(at(9), ALL) == at(12)
-
-
-def test_a_beat_keeps_the_workers_warm(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = scene.reader(warmPartitions="2")
-    scene.matcher.position[0] = 0
+    monkeypatch.setattr(bridge, "_WAIT_S", 60.0)
+    monkeypatch.setattr(bridge, "_BEAT_S", 3600.0)
+    reader = scene.reader()
     start = reader.latestOffset(at(0), ALL)
-    monkeypatch.setattr(bridge, "_BEAT_S", 0.0)
+    scene.data.publish(*updates(KEYS, range(1, 5)))
+    scene.matcher.position[0] = 9
+    scene.matcher.misses(0, 12)
     end = reader.latestOffset(start, ALL)
-    assert end["beat"] == start["beat"] + 1
-    partitions = reader.partitions(start, end)
-    assert len(partitions) == 2
-    assert [list(reader.read(partition)) for partition in partitions] == [[], []]
-    assert passed(end) == passed(start)
+    assert passed(end) == passed(at(12))
+    assert ranges(reader.partitions(start, end)) == [(9, 12)]
+
+
+def test_what_the_query_has_passed_is_not_told_of_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A matcher that does not take what it is brought would otherwise get it without end."""
+    monkeypatch.setattr(bridge, "_WAIT_S", 0.01)
+    scene.data.publish(*updates(KEYS, range(1, 5)))
+    scene.matcher.misses(0, 12)
+    reader = scene.reader()
+    start = reader.latestOffset(at(0), ALL)
+    if passed(start) != passed(at(12)):
+        start = reader.latestOffset(start, ALL)
+    assert reader.latestOffset(start, ALL) == start
+
+
+def test_a_beat_keeps_the_workers_warm_and_moves_the_checkpoint_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = scene.reader()
+    start = reader.latestOffset(at(0), ALL)
+    scene.data.publish(*updates(KEYS, range(1, 4)))
+    scene.matcher.position[0] = 9
+    monkeypatch.setattr(reader, "_beat_at", 0.0)
+    end = reader.latestOffset(start, ALL)
+    assert end == at(9, start["beat"] + 1)
+    [partition] = reader.partitions(start, end)
+    assert list(reader.read(partition)) == []
 
 
 def test_catching_up_is_cut_into_micro_batches(scene: Scene) -> None:
     scene.data.publish(*updates(KEYS, range(1, 11)))
     reader = scene.reader(maxUpdatesPerTrigger="10")
-    assert reader.latestOffset(at(0), reader.getDefaultReadLimit()) == at(10)
+    end = reader.latestOffset(at(0), reader.getDefaultReadLimit())
+    assert passed(end) == passed(at(10))
 
 
 def test_a_hole_in_the_feed_is_left_to_the_matcher(scene: Scene) -> None:

@@ -56,6 +56,16 @@ def test_nothing_is_repaired_where_nothing_is_wrong(tmp_path: Path) -> None:
     assert repair(tmp_path / "never-written") == []
 
 
+def test_what_a_killed_run_was_writing_does_not_pile_up(tmp_path: Path) -> None:
+    log = tmp_path / "spark" / "offsets"
+    log.mkdir(parents=True)
+    for name in (".2.652d141b.tmp", "..2.652d141b.tmp.crc"):
+        (log / name).write_text("v1")
+    with Checkpoint(tmp_path) as checkpoint:
+        assert list(log.iterdir()) == []
+    assert checkpoint.repaired == []
+
+
 class Query:
     """A stream from a feed into files, run to its end as often as it is asked to."""
 

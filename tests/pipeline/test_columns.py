@@ -13,13 +13,14 @@ from roskva.pipeline.columns import PLACED, coalesced
 UPDATES = st.lists(
     st.builds(
         Update,
-        st.sampled_from(["app/a", "app/b", "app/c"]),
+        st.sampled_from(["app/a", "app/b", "b/c"]),
         st.integers(1, 6),
         st.sampled_from([None, "author"]),
         st.sampled_from([None, b"1", b"2"]),
         st.integers(0, 3),
         reset=st.sampled_from([False] * 5 + [True]),
-    ),
+    )
+    | st.builds(Update, st.sampled_from(["app/", "b/"]), st.integers(1, 3), reset=st.just(True)),
     max_size=30,
 )
 Entries = list[tuple[int, Update]]

@@ -61,7 +61,7 @@ def look_at(path: Path) -> Look:
     def state() -> Iterator[State]:
         yield State(path)
 
-    return Look(state, list, lambda: 0)
+    return Look(state, dict, lambda: 0)
 
 
 def test_the_audit_agrees_with_a_plain_computation(spark: SparkSession, tmp_path: Path) -> None:
@@ -81,8 +81,11 @@ def test_the_audit_agrees_with_a_plain_computation(spark: SparkSession, tmp_path
 def test_a_suspect_is_stale_unless_it_has_acked_what_it_was_due(spark: SparkSession) -> None:
     """Not what the object stands at by then: an object that never rests is never caught up with."""
     suspects = spark.createDataFrame(
-        [(bytearray([n]), "app/x", "pending", 4, 1, None if n == 5 else 5, 1) for n in range(6)],
-        f"client binary, object string, state string, {_SCHEMA}",
+        [
+            (bytearray([n]), "app/x", "pending", n == 7, 4, 1, None if n == 5 else 5, 1)
+            for n in range(8)
+        ],
+        f"client binary, object string, state string, slow boolean, {_SCHEMA}",
     )
     later = spark.createDataFrame(
         [
@@ -92,10 +95,14 @@ def test_a_suspect_is_stale_unless_it_has_acked_what_it_was_due(spark: SparkSess
             (bytearray([3]), "app/y", 4, 1, True),  # not registered any more
             (bytearray([4]), "app/x", 4, 1, False),  # forgotten
             (bytearray([5]), "app/x", 4, 1, True),  # was told unknown, and has acked that
+            (bytearray([6]), "app/x", 4, 1, True),  # does not read what it is sent
+            (bytearray([7]), "app/x", 4, 1, True),  # did not at the first look
         ],
         "client binary, object string, acked long, epoch long, created boolean",
     )
-    online = spark.createDataFrame([(bytearray([n]),) for n in (0, 1, 3, 4, 5)], "client binary")
+    online = spark.createDataFrame(
+        [(bytearray([n]), n == 6) for n in (0, 1, 3, 4, 5, 6, 7)], "client binary, slow boolean"
+    )
     states = {row.client[0]: row.state for row in second_look(suspects, later, online).collect()}
     assert states == {
         0: "stale",
@@ -104,6 +111,8 @@ def test_a_suspect_is_stale_unless_it_has_acked_what_it_was_due(spark: SparkSess
         3: "pending",
         4: "pending",
         5: "unknown",
+        6: "slow",
+        7: "slow",
     }
 
 
@@ -128,12 +137,13 @@ def test_what_the_feed_has_beyond_the_marker_lies_over_the_rows(
 ) -> None:
     at = datetime(2024, 1, 1)
     objects = spark.createDataFrame(
-        [("app/x", *row, at)] if row else [],
-        "object string, version long, mark int, epoch long, published_at timestamp",
+        [("app/x", *row, 0, at)] if row else [],
+        "object string, version long, mark int, epoch long, generation long, "
+        "published_at timestamp",
     )
     beyond = spark.createDataFrame(
-        [("app/x", *tail, at)] if tail else [],
-        "object string, version long, mark int, published_at timestamp",
+        [("app/x", *tail, 0, at)] if tail else [],
+        "object string, version long, mark int, generation long, published_at timestamp",
     )
     [laid] = with_tail(objects, beyond).collect()
     assert (laid.version, laid.mark, laid.epoch) == expected

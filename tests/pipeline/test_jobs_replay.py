@@ -15,7 +15,7 @@ from roskva.feed.base import Batch, Marker, Missing
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.model import Update
-from roskva.pipeline.jobs.replay import object_rows, replay
+from roskva.pipeline.jobs.replay import apart, object_rows, reigns, replay
 from roskva.store import rows
 from roskva.store.memory import MemoryStore
 from roskva.store.rocksdb import RocksStore
@@ -25,15 +25,15 @@ _SCHEMA = (
     "offset long, object string, version long, source string, payload binary, "
     "published_at long, reset boolean"
 )
-Rows = dict[str, tuple[int, int, bool]]
-"""Version, mark, and is the version known?"""
+Rows = dict[str, tuple[int, int, int, bool]]
+"""Version, mark, generation, and is the version of this epoch?"""
 
 updates = st.builds(
     Update,
-    st.sampled_from(["a/x", "a/y", "a/z"]),
+    st.sampled_from(["a/x", "a/y", "b/z"]),
     st.integers(1, 6),
     reset=st.sampled_from([False, False, False, True]),
-)
+) | st.builds(Update, st.sampled_from(["a/", "b/"]), st.integers(1, 3), reset=st.just(True))
 
 
 def rebuilt(spark: SparkSession, feed: list[Update], lost_up_to: int) -> Rows:
@@ -42,11 +42,13 @@ def rebuilt(spark: SparkSession, feed: list[Update], lost_up_to: int) -> Rows:
         for offset, update in enumerate(feed, 1)
         if offset != lost_up_to
     ]
-    found = object_rows(spark.createDataFrame(read, _SCHEMA), lost_up_to, EPOCH).collect()
+    of_apps, of_objects = apart(spark.createDataFrame(read, _SCHEMA))
+    found = object_rows(of_objects, reigns(spark, of_apps), lost_up_to, EPOCH).collect()
     return {
         row.object: (
             -1 if row.version is None else row.version,
             row.mark or 0,
+            row.generation or 0,
             row.version is not None and row.epoch == EPOCH,
         )
         for row in found
@@ -76,7 +78,7 @@ def matched(feed: list[Update], lost: int) -> Rows:
     for key, cells in store.scan(*rows.ranges(rows.OBJECT, 1)[0]):
         row: ObjectRow = rows.stored_object(cells)
         known = row.version >= 0 and row.epoch == matcher.epoch
-        found[rows.object_of(key)] = (row.version, row.mark, known)
+        found[rows.object_of(key)] = (row.version, row.mark, row.generation, known)
     return found
 
 

@@ -12,7 +12,7 @@ from tests.serving.nodes import await_that
 from roskva.feed.base import Marker
 from roskva.model import Update
 from roskva.pipeline import node as under_test
-from roskva.pipeline.node import Entry, MatcherLinks, Range
+from roskva.pipeline.node import Entry, GapWatch, MatcherLinks, Range
 
 LINEAGE = 77
 
@@ -109,7 +109,54 @@ def test_one_that_hangs_costs_one_wait_and_then_next_to_nothing(
     assert matcher.asked == 2
 
 
+# Being told of gaps.
+
+
+@pytest.fixture
+def watch(matcher: ScriptedMatcher, tmp_path: Path) -> Iterator[GapWatch]:
+    with closing(GapWatch(str(tmp_path))) as found:
+        yield found
+
+
+BEEN = {0: Marker(LINEAGE, 5), 1: Marker(LINEAGE, 5)}
+
+
+def test_whoever_waits_is_told_of_a_gap_of_any_shard(
+    matcher: ScriptedMatcher, watch: GapWatch
+) -> None:
+    assert not watch.await_gap(BEEN, 0.01)
+    matcher.position = {0: 5, 1: 5}
+    matcher.misses(1, 7)
+    assert watch.await_gap(BEEN, 60.0)
+    assert not watch.await_gap({**BEEN, 1: Marker(LINEAGE, 7)}, 0.01), "it has been there now"
+
+
+def test_a_question_stands_and_is_not_asked_again(
+    matcher: ScriptedMatcher, watch: GapWatch
+) -> None:
+    watch.await_gap(BEEN, 0.01)
+    await_that(lambda: len(matcher.waiting) == 2, 60.0)
+    asked = dict(matcher.waiting)
+    for _ in range(5):
+        watch.await_gap(BEEN, 0.0)
+    matcher.misses(1, 7)
+    assert watch.await_gap(BEEN, 60.0), "and what it says now answers the first question"
+    assert matcher.waiting[0] == asked[0]
+
+
+def test_a_process_that_was_started_again_is_asked_again(
+    matcher: ScriptedMatcher, watch: GapWatch
+) -> None:
+    watch.await_gap(BEEN, 0.01)
+    matcher.stop()
+    assert not watch.await_gap(BEEN, 60.0), "it notices at once"
+    matcher.start()
+    matcher.misses(0, 9)
+    await_that(lambda: watch.await_gap(BEEN, 0.1), 60.0)
+
+
 def test_without_a_node_there_is_nobody(tmp_path: Path) -> None:
     matchers = MatcherLinks(str(tmp_path))
     assert matchers.positions([0]) == {}
+    assert not GapWatch(str(tmp_path)).await_gap({}, 0.01)
     assert deliver(matchers, Range(0, 1, 1, 1), entries(range(1, 2))) is None

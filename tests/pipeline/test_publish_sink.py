@@ -1,6 +1,8 @@
 """Rows become updates, or dead letters; none of them stops the others."""
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,7 @@ from roskva.pipeline.publish_sink import (
     DeadLetters,
     NodeAt,
     Written,
+    delete_dead_letters,
     publish_rows,
     read_counters,
     write_counters,
@@ -155,3 +158,16 @@ def test_dead_letters_appear_when_they_are_complete(tmp_path: Path) -> None:
     with DeadLetters(file):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_dead_letters_that_are_old_go_and_others_stay(tmp_path: Path) -> None:
+    letters = tmp_path / "dead-letters"
+    letters.mkdir()
+    old, new = letters / "1.jsonl", letters / "2.jsonl"
+    for file, days in ((old, 31), (new, 29)):
+        file.write_text("{}")
+        os.utime(file, (time.time() - days * 86_400,) * 2)
+    delete_dead_letters(tmp_path, None)
+    assert old.exists()
+    delete_dead_letters(tmp_path, 30)
+    assert (old.exists(), new.exists()) == (False, True)

@@ -14,7 +14,7 @@ from roskva.feed.log import Log
 from roskva.model import Update, object_epoch
 from roskva.pipeline.state import State, StateSource
 from roskva.server.backup import checkpoints
-from roskva.server.directory import DataDirectory
+from roskva.server.directory import DataDirectory, ShardPlace
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 from roskva.wire.links import Registered
@@ -61,8 +61,8 @@ def test_every_table_says_what_is_in_the_store(data: DataDirectory) -> None:
     with checkpoints(data, "test"):
         state = State(data.path, "test")
         assert read(state, "clients") == [
-            (0, CLIENT, "phone", AT, AT, 3, 2),
-            (0, ORPHAN, None, None, None, 2, 1),
+            (0, CLIENT, "phone", AT, AT, 3, 2, False, None, "app"),
+            (0, ORPHAN, None, None, None, 2, 1, False, None, "app"),
         ]
         assert read(state, "registrations") == [
             (0, CLIENT, True, AT, "app/a", 5, EPOCH),
@@ -70,20 +70,20 @@ def test_every_table_says_what_is_in_the_store(data: DataDirectory) -> None:
             (0, ORPHAN, False, None, "app/a", 4, EPOCH),
         ]
         assert read(state, "objects") == [
-            (0, "app/a", 5, 0, 77, "phone", b"\0payload", AT),
-            (0, "app/b", None, 9, None, None, None, None),
+            (0, "app/a", 5, 0, 77, 0, "phone", b"\0payload", AT),
+            (0, "app/b", None, 9, None, None, None, None, None),
         ]
-        assert read(state, "shards") == [(0, 77, 1, 0, 0)]
+        assert read(state, "shards") == [(0, 77, 1, 0, 0, 77)]
         assert read(state, "tail") == []
-    assert list((data.shard_path(0) / "checkpoints").iterdir()) == []
+    assert list(ShardPlace(data, 0).checkpoints_path.iterdir()) == []
 
 
 def test_spark_reads_the_same(spark: SparkSession, data: DataDirectory) -> None:
     objects = State(data.path).table(spark, "objects").orderBy("object").collect()
     at = AT.replace(tzinfo=None)
     assert [tuple(row) for row in objects] == [
-        (0, "app/a", 5, 0, 77, "phone", b"\0payload", at),
-        (0, "app/b", None, 9, None, None, None, None),
+        (0, "app/a", 5, 0, 77, 0, "phone", b"\0payload", at),
+        (0, "app/b", None, 9, None, None, None, None, None),
     ]
 
 
@@ -95,9 +95,22 @@ def test_the_tail_is_what_the_feed_has_beyond_the_marker(data: DataDirectory) ->
         log.commit(0)
         log.close()
     assert read(State(data.path), "tail") == [
-        (0, "app/a", 8, None, AT),
-        (0, "app/b", None, 7, None),
+        (0, "app/a", 8, None, 0, AT),
+        (0, "app/b", None, 7, None, None),
     ]
+    assert read(State(data.path), "apps") == []
+
+
+def test_an_app_is_reset_in_the_tail_too(data: DataDirectory) -> None:
+    with data.own(0) as owned:
+        log = Log.open(RealDisk(), str(owned.feed_path), lineage=1, now_us=0)
+        log.append([Update("app/a", 9), Update("app/", 3, reset=True), Update("app/b", 1)])
+        log.append([Update("app/", 2, reset=True), Update("app/a", 2)])
+        log.commit(0)
+        log.close()
+    assert read(State(data.path), "apps") == [(0, "app", 3)]
+    tail = [row[1:5] for row in read(State(data.path), "tail")]
+    assert tail == [("app/a", 2, None, 3), ("app/b", 1, None, 3)]
 
 
 def test_the_ranges_of_all_shards_together_hold_every_row_once(tmp_path: Path) -> None:
@@ -109,7 +122,9 @@ def test_the_ranges_of_all_shards_together_hold_every_row_once(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["object", ""])
 def test_a_wrong_table_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadInput, match="is one of clients, registrations, objects, shards, tail"):
+    with pytest.raises(
+        BadInput, match="is one of clients, registrations, objects, shards, tail, apps"
+    ):
         read(State(tmp_path), name)
 
 

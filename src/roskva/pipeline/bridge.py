@@ -12,24 +12,26 @@ and not where the last micro-batch ended: a range that the fast path has brought
 nothing, and a short gap is closed in passing. Its rows are what a matcher needs of the range, each
 with the range. And it is never at a loss: what cannot be read the matcher finds out by itself.
 
-**When there is something to do.** As long as the fast path brings everything over, the bridge only
-looks, and moves its checkpoint on once a second. A shard whose matcher stays behind is what it is
-there for. Where an app does without the fast path (`patienceMs` = 0) it does not wait to see.
+**When there is something to do** the matchers say: the source waits for one of them to miss
+something (`GapWatch`), and until then there is no micro-batch. So what the fast path brings over
+costs nothing here, and what is left to the bridge is begun with at once.
 
 **Beats.** Python workers that have had nothing to do for a minute are gone, and the next update
-would wait for new ones. So there is an empty micro-batch every 30 seconds; the offset counts them.
+would wait for new ones. So there is a micro-batch every 30 seconds, as a rule an empty one; the
+offset counts them, and the checkpoint moves on.
 
 **Where it ends**: the driver hands each shard's range to its matcher. Rows come with the range they
 stand for (`BRIDGED`), those of a range together. A range that a matcher does not take is no error
 of the query: its gap is closed later, from the feed.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -43,11 +45,10 @@ from pyspark.sql.types import StructType
 
 from roskva.feed.arrow import SCHEMA
 from roskva.feed.base import Batch, Marker, updates_of
-from roskva.feed.reader import poll
 from roskva.pipeline.columns import PLACED, NamedSource, coalesced, columns, placed
 from roskva.pipeline.feeds import Feeds, Offsets, Options, feeds_at, markers_of, offsets_of
-from roskva.pipeline.node import Entry, MatcherLinks, Range, matchers_at
-from roskva.pipeline.source import LONGEST_PAUSE_S, ShardRange, batches, limited, not_before
+from roskva.pipeline.node import Entry, MatcherLinks, Range, gaps_at, matchers_at
+from roskva.pipeline.source import ShardRange, batches, limited, not_before
 
 NAME: Final = "roskva-bridge"
 BRIDGED: Final = columns(
@@ -58,9 +59,8 @@ BRIDGED: Final = columns(
 
 BEAT: Final = "beat"
 _BEAT_S: Final = 30.0
-_LOOK_S: Final = 0.05
-_CALM_S: Final = 1.0
-"""Between two micro-batches in which nothing has to be delivered."""
+_WAIT_S: Final = 1.0
+"""For a gap, until Spark is told that there is none; a query that is stopped waits for that."""
 _PART: Final = 1 << 18
 """Updates that are coalesced at a time."""
 _ONE_TASK: Final = 10_000
@@ -73,8 +73,6 @@ _PLACE: Final = ("shard", "lineage", "first", "last")
 _SLICE: Final = 10_000
 """Rows that are turned into updates at a time."""
 
-_PATIENCE_MS: Final = 30
-"""For the fast path, where there is one."""
 _GAP_S: Final = 3.0
 """A matcher that has not moved for so long, with updates before it, has a gap."""
 
@@ -93,26 +91,20 @@ class BridgeSource(NamedSource):
     NAME = NAME
     SCHEMA = BRIDGED
 
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        self._options = Options(
-            NAME, options, "path", "patienceMs", "maxUpdatesPerTrigger", "warmPartitions"
-        )
+    OPTIONS = ("path", "maxUpdatesPerTrigger")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return GapReader(self._options)
+        return GapReader(self.given)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return BridgeReader(self._options)
+        return BridgeReader(self.given)
 
 
 class BridgeReader(DataSourceStreamReader):
     def __init__(self, options: Options) -> None:
         self._path = options.text("path")
-        self._patience_s = float(options.text("patienceMs", "0")) / 1000
         self._max_rows = options.number("maxUpdatesPerTrigger", 2_000_000)
-        self._warm = options.number("warmPartitions", 1)
-        self._batch_at = 0.0
+        self._beat_at = -math.inf
 
     def initialOffset(self) -> Offsets:
         """Where the matchers stand: before that there is nothing to do."""
@@ -133,38 +125,21 @@ class BridgeReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
         feeds = feeds_at(self._path)
         starts, beat = passed(start), start.get(BEAT, 0)
-        ends = self._due(feeds, starts)
-        now = time.monotonic()
-        if ends == starts:
-            if now < self._batch_at + _BEAT_S:
+        wait_s = max(0.0, min(_WAIT_S, self._beat_at - time.monotonic()))
+        if not gaps_at(self._path).await_gap(starts, wait_s):
+            if time.monotonic() < self._beat_at:
                 return start
             beat += 1
-        elif isinstance(limit, ReadMaxRows):
+        ends = not_before(starts, feeds.ends())
+        if isinstance(limit, ReadMaxRows):
             ends = not_before(starts, limited(feeds, starts, ends, limit.max_rows))
-        self._batch_at = now
+        self._beat_at = time.monotonic() + _BEAT_S
         return {**offsets_of(ends), BEAT: beat}
-
-    def _due(self, feeds: Feeds, starts: dict[int, Marker]) -> dict[int, Marker]:
-        """The ends, as soon as there is something to do; else the starts, after a moment."""
-        patience, ends = Patience(self._patience_s), starts
-
-        def due() -> bool:
-            nonlocal ends
-            ends = not_before(starts, feeds.ends())
-            return ends != starts and self._is_due(ends, patience)
-
-        return ends if poll(due, _LOOK_S, longest_pause_s=LONGEST_PAUSE_S) else starts
-
-    def _is_due(self, ends: dict[int, Marker], patience: "Patience") -> bool:
-        now = time.monotonic()
-        if now >= self._batch_at + _CALM_S or not self._patience_s:
-            return True
-        return patience.exhausted(ends, matchers_at(self._path), now)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         feeds, matchers = feeds_at(self._path), matchers_at(self._path)
         found = ranges_to_deliver(feeds, matchers, passed(start), passed(end))
-        return divided(feeds, found) or [Ranges([]) for _ in range(self._warm)]
+        return divided(feeds, found) or [Ranges([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return bridged(feeds_at(self._path), partition)
@@ -186,23 +161,6 @@ class GapReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return bridged(feeds_at(self._path), partition)
-
-
-class Patience:
-    """How long the fast path may take before a matcher counts as behind."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._since: dict[int, tuple[int, float]] = {}
-        """What each shard has to reach, and since when we wait for that."""
-
-    def exhausted(self, ends: dict[int, Marker], matchers: MatcherLinks, now: float) -> bool:
-        for shard, end in ends.items():
-            self._since.setdefault(shard, (end.offset, now))
-        for shard, at in matchers.positions(ends).items():
-            if at.offset >= self._since[shard][0]:
-                self._since[shard] = ends[shard].offset, now
-        return any(now > since + self._seconds for _, since in self._since.values())
 
 
 def ranges_to_deliver(
@@ -316,11 +274,9 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 class SparkBridge:
-    def __init__(self, spark: SparkSession, data: Path, *, fast_path: bool) -> None:
-        """`fast_path`: whether all apps use it; if not, the bridge has no time to lose."""
+    def __init__(self, spark: SparkSession, data: Path) -> None:
         self._spark = spark
         self._data = str(data)
-        self._patience_ms = _PATIENCE_MS if fast_path else 0
         self._feeds = Feeds(self._data)
         self._matchers = MatcherLinks(self._data)
         self._delivering = MatcherLinks(self._data)
@@ -331,13 +287,7 @@ class SparkBridge:
         spark.dataSource.register(BridgeSource)
 
     def start(self, checkpoint: Path) -> StreamingQuery:
-        rows = (
-            self._spark.readStream.format(NAME)
-            .option("path", self._data)
-            .option("patienceMs", self._patience_ms)
-            .option("warmPartitions", self._spark.sparkContext.defaultParallelism)
-            .load()
-        )
+        rows = self._spark.readStream.format(NAME).option("path", self._data).load()
         return (
             rows.writeStream.queryName("bridge")
             .foreachBatch(self._deliver)

@@ -7,26 +7,25 @@
       commits/N         written after it
       sources/0/N       what a source keeps, where it does
 
-Spark replaces these files without syncing them. A killed process leaves them sound; a power cut may
-leave the newest of them cut off, and Spark then refuses to start. All our sinks take an update
-twice without harm, so the newest entry may be removed: its micro-batch is done again. Older ones
-are never touched.
+Spark replaces these files without syncing them. A killed process leaves them sound, and perhaps the
+one that it was writing beside them, which the next run removes. A power cut may leave the newest of
+them cut off, and Spark then refuses to start. All our sinks take an update twice without harm, so
+the newest entry may be removed: its micro-batch is done again. Older ones are never touched.
 
 Two runs on one checkpoint would overwrite each other's entries. The lock is on an open file that is
 handed to the JVM, which goes on writing for a moment after its Python driver was killed.
 """
 
-import fcntl
 import json
 import logging
 import os
 import struct
-import time
 import uuid
 import zlib
 from pathlib import Path
 from typing import Final
 
+from roskva.disk import lock_file
 from roskva.errors import Unavailable
 
 _LOG: Final = logging.getLogger(__name__)
@@ -49,7 +48,13 @@ class Checkpoint:
 
     def __enter__(self) -> "Checkpoint":
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.lock = self._locked()
+        try:
+            self.lock = lock_file(self.directory / "lock", self._patience_s)
+        except BlockingIOError as held:
+            raise CheckpointInUse(
+                f"{self.directory} is in use by another run (process {held.strerror}): stop that "
+                "one first; one that was just killed is gone in a few seconds"
+            ) from None
         self.repaired = repair(self.spark)
         for sentence in self.repaired:
             _LOG.warning("%s", sentence)
@@ -57,32 +62,6 @@ class Checkpoint:
 
     def __exit__(self, *_: object) -> None:
         os.close(self.lock)
-
-    def _locked(self) -> int:
-        give_up_at = time.monotonic() + self._patience_s
-        while True:
-            try:
-                return _locked(self.directory)
-            except CheckpointInUse:
-                if time.monotonic() > give_up_at:
-                    raise
-                time.sleep(0.1)
-
-
-def _locked(directory: Path) -> int:
-    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
-        os.close(fd)
-        raise CheckpointInUse(
-            f"{directory} is in use by another run (process {owner}): stop that one first; one "
-            "that was just killed is gone in a few seconds"
-        ) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-    return fd
 
 
 def repair(spark: Path) -> list[str]:
@@ -94,6 +73,8 @@ def repair(spark: Path) -> list[str]:
         metadata.write_text(json.dumps({"id": str(uuid.uuid4())}))  # Spark would refuse without
         done.append(f"{metadata} was cut off, as after a power cut: it is made anew")
     for log in _logs(spark):
+        for half_written in log.glob(".*.tmp*"):
+            half_written.unlink()
         newest = max(_entries(log), default=None)
         while newest is not None and not _is_sound(log / str(newest), headed=True):
             _remove(log / str(newest))

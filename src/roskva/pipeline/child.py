@@ -18,7 +18,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kill_at_once_on(signal.SIGTERM)
     config, report, scratch = read_assignment()
-    log_to_stderr(config.node.log)
+    log_to_stderr(config.node.log, "pipeline")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.nice(config.pipeline.niceness)
     missing = what_is_missing()

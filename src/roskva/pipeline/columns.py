@@ -8,44 +8,36 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import types
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from roskva.core.objects import coalesce
 from roskva.feed.arrow import SCHEMA, rows_of
 from roskva.feed.base import Batch, updates_of
+from roskva.model import is_app
+from roskva.pipeline.feeds import Options
 
 OFFSET = pa.field("offset", pa.int64(), nullable=False)
 PLACED = pa.schema([OFFSET, *SCHEMA])
 """Updates, each with its offset."""
 
 _COUNTED: Final = 16_384
-_TYPES: Final[dict[str, type[DataType]]] = {
-    "bool": BooleanType,
-    "bytes": BinaryType,
-    "int": IntegerType,
-    "long": LongType,
-    "text": StringType,
-    "time": TimestampType,
+_TYPES: Final[dict[str, type[types.DataType]]] = {
+    "bool": types.BooleanType,
+    "bytes": types.BinaryType,
+    "int": types.IntegerType,
+    "long": types.LongType,
+    "text": types.StringType,
+    "time": types.TimestampType,
 }
 
 
-def columns(text: str) -> StructType:
+def columns(text: str) -> types.StructType:
     """Of a name and a type each; with `?` behind the type it may be null."""
     fields = [column.split() for column in text.split(", ")]
-    return StructType(
+    return types.StructType(
         [
-            StructField(name, _TYPES[kind.rstrip("?")](), nullable=kind.endswith("?"))
+            types.StructField(name, _TYPES[kind.rstrip("?")](), nullable=kind.endswith("?"))
             for name, kind in fields
         ]
     )
@@ -55,13 +47,18 @@ class NamedSource(DataSource):
     """What `spark.read.format(NAME)` and its like stand for."""
 
     NAME: ClassVar[str]
-    SCHEMA: ClassVar[StructType]
+    SCHEMA: ClassVar[types.StructType]
+    OPTIONS: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def given(self) -> Options:
+        return Options(self.NAME, self.options, *self.OPTIONS)
 
     @classmethod
     def name(cls) -> str:
         return cls.NAME
 
-    def schema(self) -> StructType:
+    def schema(self) -> types.StructType:
         return self.SCHEMA
 
 
@@ -84,11 +81,15 @@ def _counted() -> pa.Array:
 
 
 def coalesced(rows: pa.Table) -> pa.Table:
-    """Per object the last reset, and the highest version after it; in the order of offsets."""
+    """Per object the last reset, and the highest version after it, or on either side of a reset of
+    its app; in the order of offsets."""
     if not pc.any(rows["reset"]).as_py():
         return highest(rows).sort_by("offset")
     # Resets are rare, and do not commute with versions: those objects are gone through in order.
-    reset = pc.is_in(rows["object"], rows.filter(rows["reset"])["object"].unique())
+    named = rows.filter(rows["reset"])["object"].unique()
+    reset = pc.is_in(rows["object"], named)
+    for app in filter(is_app, named.to_pylist()):
+        reset = pc.or_(reset, pc.starts_with(rows["object"], app))
     parts = [highest(rows.filter(pc.invert(reset))), _in_order(rows.filter(reset))]
     return pa.concat_tables(parts).sort_by("offset")
 

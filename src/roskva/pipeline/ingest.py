@@ -18,7 +18,14 @@ from pyspark.sql.types import BinaryType
 
 from roskva.config import Config, IngestConfig
 from roskva.errors import BadConfig, RoskvaError
-from roskva.pipeline.publish_sink import NAME, Counters, PublishSink, read_counters, update_from
+from roskva.pipeline.publish_sink import (
+    NAME,
+    Counters,
+    PublishSink,
+    delete_dead_letters,
+    read_counters,
+    update_from,
+)
 from roskva.publisher.requests import UpdateBody
 
 _CORRUPT: Final = "_corrupt_record"
@@ -118,6 +125,10 @@ class Ingest:
 
     def counters(self) -> Counters:
         return read_counters(self.directory)
+
+    def tidy(self) -> None:
+        """Dead letters that nobody looked at for long go."""
+        delete_dead_letters(self.directory, self._config.dead_letter_days)
 
     def preview(self) -> list[Preview]:
         """The first rows, and what they would become; nothing is published or noted."""

@@ -1,13 +1,15 @@
 """A node that runs, as the pipeline meets it over the sockets of its processes.
 
 A node says in its data directory which process owns which shard and where it listens. The bridge
-asks its **matchers** where they stand, and hands them ranges of the feed. One that does not answer
-is left alone for a moment, and longer each time: a matcher that is down or hangs must not hold up
-the others. **Jobs** ask who is online, and have rows dropped and sessions compared.
+asks its **matchers** where they stand, and hands them ranges of the feed; that something is missing
+they say by themselves. One that does not answer is left alone for a moment, and longer each time:
+a matcher that is down or hangs must not hold up the others. **Jobs** ask who is online, and have
+rows dropped and sessions compared.
 """
 
 import asyncio
 import logging
+import select
 import socket
 import time
 from collections import deque
@@ -21,25 +23,18 @@ from typing import Any, Final
 import msgspec
 
 from roskva.errors import RoskvaError, Unavailable
-from roskva.feed.base import Marker
+from roskva.feed.base import START, Marker
 from roskva.links.framing import ask, exchange
-from roskva.links.processes import RunningNode, running
+from roskva.links.processes import Process, RunningNode, running
 from roskva.model import Update
+from roskva.wire import links
 from roskva.wire.codec import decode_from_shard, encode_link
-from roskva.wire.links import (
-    MAX_LINK_FRAME_BYTES,
-    MAX_LINK_PARTS,
-    Ask,
-    Forget,
-    Forgotten,
-    Offer,
-    Taken,
-)
 
 _ASK_S: Final = 0.5
 _ANSWER_S: Final = 5.0
 """Until a range is durable; a disk in trouble takes long."""
 _LEFT_ALONE_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_NOWHERE: Final = Marker(0, START)
 _OFFERED: Final = 1000
 _OFFERED_BYTES: Final = 1 << 20
 _UNANSWERED: Final = 8
@@ -76,11 +71,11 @@ class MatcherLinks:
         self._requests = count(1)
 
     def positions(self, shards: Iterable[int]) -> dict[int, Marker]:
-        """Where those stand that answer: everything up to there is durable."""
+        """Where those stand that answer: everything up to there is applied."""
         asked: dict[int, tuple[_Process, int]] = {}
         for shard in shards:
             process, request = self._of(shard), next(self._requests)
-            if process is not None and process.send(Offer(request, shard), _ASK_S):
+            if process is not None and process.send(links.Offer(request, shard), _ASK_S):
                 asked[shard] = process, request
         found = {}
         for shard, (process, request) in asked.items():
@@ -109,7 +104,7 @@ class MatcherLinks:
 
     def _of(self, shard: int) -> "_Process | None":
         path = self._sockets.get(shard)
-        if path is None or self._processes[path].is_down:
+        if path is None or self._processes[path].failures:
             self._look()
             path = self._sockets.get(shard)
         return None if path is None else self._processes[path]
@@ -134,17 +129,13 @@ class _Process:
     def __init__(self, path: str) -> None:
         self._path = path
         self._socket: socket.socket | None = None
-        self._failures = 0
+        self.failures = 0
         self._alone_until = 0.0
         self._closed = False
-        self._answers: dict[int, Taken] = {}
+        self._answers: dict[int, links.Taken] = {}
         self._expected = 0
 
-    @property
-    def is_down(self) -> bool:
-        return self._failures > 0
-
-    def send(self, offer: Offer, timeout_s: float) -> bool:
+    def send(self, offer: links.Offer, timeout_s: float) -> bool:
         if time.monotonic() < self._alone_until:
             return False
         # A connection that nothing is expected from may be one to a process that is gone, while
@@ -166,9 +157,9 @@ class _Process:
         if self._socket is None:
             self._socket = _connected(self._path)
         self._socket.settimeout(timeout_s)
-        self._socket.sendall(len(frame).to_bytes(4) + frame)
+        _send(self._socket, frame)
 
-    def answer(self, request: int) -> Taken | None:
+    def answer(self, request: int) -> links.Taken | None:
         """None if it does not come; nothing else then comes over this connection either."""
         while request not in self._answers:
             if self._socket is None:
@@ -178,9 +169,9 @@ class _Process:
             except (OSError, RoskvaError) as error:
                 self._fail(error)
                 return None
-            if isinstance(message, Taken):
+            if isinstance(message, links.Taken):
                 self._answers[message.request] = message
-        self._failures = 0
+        self.failures = 0
         self._expected -= 1
         return self._answers.pop(request)
 
@@ -197,11 +188,77 @@ class _Process:
 
     def _fail(self, error: Exception) -> None:
         self._drop()
-        pause_s = _LEFT_ALONE_S[min(self._failures, len(_LEFT_ALONE_S) - 1)]
-        if not self._failures:
+        pause_s = _LEFT_ALONE_S[min(self.failures, len(_LEFT_ALONE_S) - 1)]
+        if not self.failures:
             _log.warning("no answer at %s (%s): going on without it", self._path, error)
-        self._failures += 1
+        self.failures += 1
         self._alone_until = time.monotonic() + pause_s
+
+
+class GapWatch:
+    """Waits until a matcher misses something. Nothing is polled: a question stands at each shard
+    until it is answered, or its process is gone. For one thread."""
+
+    def __init__(self, data: str) -> None:
+        self._data = Path(data)
+        self._streams: dict[str, socket.socket] = {}
+        self._standing: dict[int, str] = {}
+        """The shards that were asked, each with the socket of its process."""
+        self._alone_until: dict[str, float] = {}
+        self._requests = count(1)
+
+    def await_gap(self, been: Mapping[int, Marker], timeout_s: float) -> bool:
+        """Whether something is missing beyond where we have been; in time, or not at all."""
+        node = running(self._data)
+        for process in node.processes if node is not None else ():
+            if time.monotonic() >= self._alone_until.get(process.socket, 0.0):
+                self._ask(process, been)
+        if not self._streams:
+            time.sleep(min(timeout_s, _LEFT_ALONE_S[0]))
+            return False
+        readable, _, _ = select.select([*self._streams.values()], [], [], timeout_s)
+        heard = [path for path, stream in self._streams.items() if stream in readable]
+        return any([self._hear(path) for path in heard])
+
+    def close(self) -> None:
+        for path in list(self._streams):
+            self._drop(path)
+
+    def _ask(self, process: Process, been: Mapping[int, Marker]) -> None:
+        path = process.socket
+        try:
+            for shard in process.shards:
+                if self._standing.get(shard) != path:
+                    if path not in self._streams:
+                        self._streams[path] = _connected(path)
+                    at = been.get(shard, _NOWHERE)
+                    question = links.AwaitGap(next(self._requests), shard, at.lineage, at.offset)
+                    _send(self._streams[path], encode_link(question))
+                    self._standing[shard] = path
+        except OSError:
+            self._drop(path)
+
+    def _hear(self, path: str) -> bool:
+        try:
+            gap = decode_from_shard(_frame(self._streams[path]))
+        except (OSError, RoskvaError):
+            self._drop(path)
+            return False
+        if isinstance(gap, links.Gap):
+            self._standing.pop(gap.shard, None)
+        return isinstance(gap, links.Gap)
+
+    def _drop(self, path: str) -> None:
+        connection = self._streams.pop(path, None)
+        if connection is not None:
+            connection.close()
+        self._standing = {shard: at for shard, at in self._standing.items() if at != path}
+        self._alone_until[path] = time.monotonic() + _LEFT_ALONE_S[0]
+
+
+@cache
+def gaps_at(data: str) -> GapWatch:
+    return GapWatch(data)
 
 
 def _connected(path: str) -> socket.socket:
@@ -215,9 +272,13 @@ def _connected(path: str) -> socket.socket:
     return connection
 
 
+def _send(connection: socket.socket, frame: bytes) -> None:
+    connection.sendall(len(frame).to_bytes(4) + frame)
+
+
 def _frame(connection: socket.socket) -> bytes:
     length = int.from_bytes(_exactly(connection, 4))
-    if length > MAX_LINK_FRAME_BYTES:
+    if length > links.MAX_LINK_FRAME_BYTES:
         raise ConnectionError("what it says is none of ours")
     return _exactly(connection, length)
 
@@ -238,7 +299,7 @@ class _Delivery:
 
     process: _Process
     offered: Range
-    offers: Iterator[Offer]
+    offers: Iterator[links.Offer]
     unanswered: deque[int] = field(default_factory=deque)
 
     def begin(self) -> bool:
@@ -259,14 +320,16 @@ class _Delivery:
             taken = self.process.answer(self.unanswered.popleft())
         return None if taken is None else Marker(taken.lineage, taken.offset)
 
-    def _send(self, offer: Offer | None) -> bool:
+    def _send(self, offer: links.Offer | None) -> bool:
         if offer is None or not self.process.send(offer, _ANSWER_S):
             return False
         self.unanswered.append(offer.request)
         return True
 
 
-def _offers(offered: Range, entries: Iterable[Entry], requests: Iterator[int]) -> Iterator[Offer]:
+def _offers(
+    offered: Range, entries: Iterable[Entry], requests: Iterator[int]
+) -> Iterator[links.Offer]:
     """In parts of what a matcher handles at a time. A part ends where its last update is: whatever
     of it was left out is made up for by a later part, and until that came it is in the feed."""
     first = offered.first
@@ -275,26 +338,29 @@ def _offers(offered: Range, entries: Iterable[Entry], requests: Iterator[int]) -
     for entry in entries:
         if len(part) == _OFFERED or size > _OFFERED_BYTES:
             last = part[-1][0]
-            yield Offer(next(requests), offered.shard, offered.lineage, first, last, part)
+            yield links.Offer(next(requests), offered.shard, offered.lineage, first, last, part)
             first, part, size = last + 1, [], 0
         part.append(entry)
         size += len(entry[1].payload or b"")
     if part:
-        yield Offer(next(requests), offered.shard, offered.lineage, first, offered.last, part)
+        yield links.Offer(next(requests), offered.shard, offered.lineage, first, offered.last, part)
 
 
 # What jobs ask.
 
 
-def online(data: Path) -> list[bytes]:
-    """The clients that have a session now; none, if no node is running."""
-    told = asyncio.run(_ask_all(running(data), Ask("online")))
-    return [bytes.fromhex(client) for answer in told for client in answer["clients"]]
+def online(data: Path) -> dict[bytes, bool]:
+    """The clients that have a session now, and whether each is known for a slow reader; none, if no
+    node is running."""
+    told = asyncio.run(_ask_all(running(data), links.Ask("online")))
+    return {
+        bytes.fromhex(client): slow for answer in told for client, slow in answer["clients"].items()
+    }
 
 
 def recheck(data: Path) -> int:
     """Have every session compared with the shards anew; how many there are."""
-    told = asyncio.run(_ask_all(running(data), Ask("recheck")))
+    told = asyncio.run(_ask_all(running(data), links.Ask("recheck")))
     return sum(answer["sessions"] for answer in told)
 
 
@@ -306,7 +372,7 @@ def forget(data: Path, clients: Mapping[int, Sequence[Seen]]) -> int:
     return asyncio.run(_forget_all(node, clients))
 
 
-async def _ask_all(node: RunningNode | None, question: Ask) -> list[dict[str, Any]]:
+async def _ask_all(node: RunningNode | None, question: links.Ask) -> list[dict[str, Any]]:
     if node is None:
         return []
     told = []
@@ -322,10 +388,10 @@ async def _forget_all(node: RunningNode, clients: Mapping[int, Sequence[Seen]]) 
     owners = {shard: process for process in node.processes for shard in process.shards}
     count = 0
     for shard, seen in clients.items():
-        for i in range(0, len(seen), MAX_LINK_PARTS):
-            message = Forget(1, shard, list(seen[i : i + MAX_LINK_PARTS]))
+        for i in range(0, len(seen), links.MAX_LINK_PARTS):
+            message = links.Forget(1, shard, list(seen[i : i + links.MAX_LINK_PARTS]))
             try:
-                told = await exchange(owners[shard].socket, message, Forgotten, _TIMEOUT_S)
+                told = await exchange(owners[shard].socket, message, links.Forgotten, _TIMEOUT_S)
             except (OSError, TimeoutError) as error:
                 raise Unavailable(f"shard {shard} does not answer: {error}") from error
             count += told.count

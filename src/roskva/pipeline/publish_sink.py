@@ -15,6 +15,7 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,20 +34,15 @@ from pyspark.sql.types import StructType
 
 from roskva.config import read_secret
 from roskva.core.backoff import Backoff, Dice
+from roskva.core.expiry import DAY_S
 from roskva.errors import BadInput, RoskvaError
 from roskva.links.processes import read_report, running, write_report
-from roskva.model import ObjectId, parse_key
+from roskva.model import ObjectId, is_version, parse_key
 from roskva.net.address import http_url
 from roskva.net.tls import client_context, explained, pinned_context
 from roskva.pipeline.columns import NamedSource, columns
 from roskva.pipeline.feeds import Options
-from roskva.publisher.requests import (
-    PublishFailure,
-    PublishOutcome,
-    UpdateBody,
-    is_version,
-    publish_outcomes,
-)
+from roskva.publisher import requests
 
 NAME: Final = "roskva-publish"
 TRANSLATED: Final = columns(
@@ -90,18 +86,18 @@ class Written(WriterCommitMessage):
     dead: int = 0
 
 
-Item = tuple[UpdateBody, str | None]
+Item = tuple[requests.UpdateBody, str | None]
 """And the row it came from."""
 
 
 class PublishSink(NamedSource):
     NAME = NAME
+    OPTIONS = ("path", "url", "data", "key", "queryName", "checkpointLocation")  # two are Spark's
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if schema.names != TRANSLATED.names:
             raise BadInput(f"{NAME} takes the columns {', '.join(TRANSLATED.names)}")
-        sparks_own = ("queryName", "checkpointLocation")
-        return PublishWriter(Options(NAME, self.options, "path", "url", "data", "key", *sparks_own))
+        return PublishWriter(self.given)
 
 
 class PublishWriter(DataSourceStreamArrowWriter):
@@ -129,6 +125,17 @@ class PublishWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         parts = [message for message in messages if isinstance(message, Written)]
         write_counters(self._path, read_counters(self._path).plus(batchId, parts))
+
+
+def delete_dead_letters(path: Path, days: float | None) -> None:
+    """The files that were written longer ago than that."""
+    if days is None:
+        return
+    before = time.time() - days * DAY_S
+    for file in (path / "dead-letters").glob("*.jsonl"):
+        with suppress(FileNotFoundError):
+            if file.stat().st_mtime < before:
+                file.unlink()
 
 
 class DeadLetters:
@@ -181,22 +188,22 @@ class NodeAt:
             self._http.close()
             self._http = None
 
-    def publish(self, updates: list[UpdateBody]) -> list[PublishOutcome]:
+    def publish(self, updates: list[requests.UpdateBody]) -> list[requests.PublishOutcome]:
         """What became of each; what failed for now is sent again."""
-        outcomes: dict[int, PublishOutcome] = {}
+        outcomes: dict[int, requests.PublishOutcome] = {}
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while len(outcomes) < len(updates):
             waiting = [i for i in range(len(updates)) if i not in outcomes]
             for i, outcome in zip(
                 waiting, self._request([updates[i] for i in waiting]), strict=True
             ):
-                if not isinstance(outcome, PublishFailure) or not outcome.retriable:
+                if not isinstance(outcome, requests.PublishFailure) or not outcome.retriable:
                     outcomes[i] = outcome
             if len(outcomes) < len(updates):
                 time.sleep(backoff.next_delay(self._dice))
         return [outcomes[i] for i in range(len(updates))]
 
-    def _request(self, updates: list[UpdateBody]) -> list[PublishOutcome]:
+    def _request(self, updates: list[requests.UpdateBody]) -> list[requests.PublishOutcome]:
         try:
             url, certificate = self._address()
             if self._http is None:
@@ -209,11 +216,11 @@ class NodeAt:
         except (httpx.TransportError, OSError) as error:
             self.close()  # it may have another certificate when it is back
             text = explained(error, False) or str(error)
-            return [PublishFailure("unavailable", text, True)] * len(updates)
+            return [requests.PublishFailure("unavailable", text, True)] * len(updates)
         if answer.status_code == _WHO_ARE_YOU:  # no fault of the rows': somebody will set it right
             text = "the node does not accept the key"
-            return [PublishFailure("unavailable", text, True)] * len(updates)
-        return publish_outcomes(answer.status_code, answer.content, len(updates))
+            return [requests.PublishFailure("unavailable", text, True)] * len(updates)
+        return requests.publish_outcomes(answer.status_code, answer.content, len(updates))
 
     def _headers(self) -> dict[str, str]:
         """The key is read each time: it may be another one by now."""
@@ -260,7 +267,7 @@ def publish_rows(rows: pa.RecordBatch, node: NodeAt, dead: DeadLetters, done: Wr
     for part in _parts(list(latest.values())):
         outcomes = node.publish([update for update, _ in part])
         for (_, row), outcome in zip(part, outcomes, strict=True):
-            if isinstance(outcome, PublishFailure):
+            if isinstance(outcome, requests.PublishFailure):
                 dead.add(f"{outcome.text} ({outcome.code})", row)
             else:
                 done.published += 1
@@ -273,7 +280,7 @@ def update_from(
     source: str | None,
     payload: bytes | None,
     wrong: str | None,
-) -> UpdateBody:
+) -> requests.UpdateBody:
     """Or BadInput, with the reason. What only the node can know it is asked."""
     if wrong is not None:
         raise BadInput(f"this is not what the format expects: {wrong[:200]}")
@@ -282,7 +289,7 @@ def update_from(
     parse_key(f"{app}/{name}")
     if version is not None and not is_version(version):
         raise BadInput(f"a version is a whole number from 0 to 2^63-1; got {version[:80]!r}")
-    return UpdateBody(app, name, version, source, payload)
+    return requests.UpdateBody(app, name, version, source, payload)
 
 
 def _later(one: Item, other: Item) -> Item:

@@ -19,6 +19,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from roskva.errors import RoskvaError, error_of
+from roskva.pipeline.spark_log import SparkLog
 
 LOCAL: Final = "local[*]"
 _FAILURES: Final = 4
@@ -87,8 +88,19 @@ def spark_session(
     }.items():
         conf.set(key, value)
     if SparkContext._active_spark_context is None:
-        _launch(conf, inherited, log_file)
+        with _temporary_files_in(temporary):
+            _launch(conf, inherited, log_file)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+@contextmanager
+def _temporary_files_in(directory: Path) -> Iterator[None]:
+    """Of PySpark, which leaves one behind if it is killed while it starts the JVM."""
+    before, tempfile.tempdir = tempfile.tempdir, str(directory)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _short(directory: Path) -> str:
@@ -102,9 +114,14 @@ def _launch(conf: SparkConf, inherited: Sequence[int], log_file: Path | None) ->
     if log_file is None:
         gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
     else:
-        with log_file.open("ab") as output:
+        log = SparkLog(log_file)
+        log.say("Spark starts")
+        output = log.pipe()
+        try:
             how |= {"stdout": output, "stderr": output}
             gateway = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
+        finally:
+            os.close(output)
     SparkContext(conf=conf, gateway=gateway)
 
 

@@ -15,7 +15,7 @@ micro-batch to the next is in `feeds_at`.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -53,7 +53,7 @@ SCHEMA: Final = columns(
 ROWS: Final = 16_384
 """In one Arrow batch on its way to Spark, about."""
 _WAIT_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.01
 _log = logging.getLogger(__name__)
 _arrow: Final = to_arrow_schema(SCHEMA, timezone="UTC")
 
@@ -78,37 +78,37 @@ class FeedSource(NamedSource):
     NAME = NAME
     SCHEMA = SCHEMA
 
-    def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        self._options = Options(
-            NAME,
-            options,
-            "path",
-            "startingOffsets",
-            "endingOffsets",
-            "maxUpdatesPerTrigger",
-            "failOnDataLoss",
-        )
+    OPTIONS = (
+        *("path", "startingOffsets", "endingOffsets", "maxUpdatesPerTrigger", "failOnDataLoss"),
+    )
 
     def schema(self) -> StructType:
-        shard_count(self._options.text("path"))  # a wrong path is said at once
+        shard_count(self.given.text("path"))  # a wrong path is said at once
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FeedBatchReader(self._options)
+        return FeedBatchReader(self.given)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return FeedStreamReader(self._options)
+        return FeedStreamReader(self.given)
 
 
-class FeedBatchReader(DataSourceReader):
-    """Everything from one place to another, once."""
-
+class _FeedReader:
     def __init__(self, options: Options) -> None:
         self._path = options.text("path")
         self._starting = options.where("startingOffsets", EARLIEST)
-        self._ending = options.where("endingOffsets", LATEST)
         self._strict = options.flag("failOnDataLoss", True)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._path, partition, self._strict)
+
+
+class FeedBatchReader(_FeedReader, DataSourceReader):
+    """Everything from one place to another, once."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._ending = options.where("endingOffsets", LATEST)
         if self._starting == LATEST or self._ending == EARLIEST:
             raise BadInput("a batch from the latest, or to the earliest, offset has no updates")
 
@@ -117,18 +117,13 @@ class FeedBatchReader(DataSourceReader):
         starts, ends = _resolved(self._starting, feeds), _resolved(self._ending, feeds)
         return _ranges(starts, ends, feeds, self._strict)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._path, partition, self._strict)
 
-
-class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FeedStreamReader(_FeedReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """It is not told to commit: retention follows markers of its own."""
 
     def __init__(self, options: Options) -> None:
-        self._path = options.text("path")
-        self._starting = options.where("startingOffsets", EARLIEST)
+        super().__init__(options)
         self._max_rows = options.number("maxUpdatesPerTrigger", None)
-        self._strict = options.flag("failOnDataLoss", True)
         self._target: dict[int, Marker] | None = None
 
     def initialOffset(self) -> Offsets:
@@ -153,9 +148,6 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return _ranges(markers_of(start), markers_of(end), feeds_at(self._path), self._strict)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._path, partition, self._strict)
 
 
 def _resolved(where: Where, feeds: Feeds) -> dict[int, Marker]:
@@ -184,7 +176,7 @@ def await_growth(feeds: Feeds, starts: dict[int, Marker]) -> dict[int, Marker]:
         ends = feeds.ends()
         return not_before(starts, ends) != starts
 
-    poll(grown, _WAIT_S, longest_pause_s=LONGEST_PAUSE_S)
+    poll(grown, _WAIT_S, longest_pause_s=_LONGEST_PAUSE_S)
     return ends
 
 

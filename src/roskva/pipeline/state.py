@@ -10,9 +10,12 @@ removes it afterwards.
     table           one row per
     clients         client: when it was created and last seen, how many registrations it has
     registrations   registration: what the client acked, in which epoch
-    objects         object: its version, its mark, and the shard's epoch that the version is of
-    shards          shard: its epoch, and its marker in the feed
+    objects         object: its version, its mark, and the shard's epoch and its app's generation
+                    that the version is of
+    shards          shard: its epoch, its marker in the feed, the epoch of objects without a row
     tail            object that was updated after the marker: what the store does not have yet
+    apps            app that was reset, in each shard: its generation, with what the store does not
+                    have yet
 
 Rows lie evenly over the key space, so each store is read as `parts` ranges of it, in parallel.
 Columns that have nothing to say are null; so is a version that is not known.
@@ -31,12 +34,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from roskva.core.objects import coalesce
+from roskva.core.effects import PutShard
+from roskva.core.objects import Unflushed, coalesce
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.base import Batch, Marker
 from roskva.feed.reader import LogReader
-from roskva.model import NO_EPOCH, NO_VERSION, Update
+from roskva.model import NO_EPOCH, NO_GENERATION, NO_VERSION, Update, app_of, is_app
 from roskva.pipeline.columns import NamedSource, columns
 from roskva.store import rows
 from roskva.store.base import Row
@@ -66,9 +70,10 @@ class Table(NamedTuple):
 
 
 def _clients(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
-    client = rows.stored_client(cells)
+    client, scanned = rows.stored_client(cells), rows.scanned_client(key, cells)
     row = (client.application, client.created_at, client.seen_at, client.session)
-    yield (place.shard, rows.client_of(key), *row, len(client.registered))
+    kept = (scanned.open, scanned.expiry_s, " ".join(scanned.apps))
+    yield (place.shard, scanned.client, *row, scanned.registrations, *kept)
 
 
 def _registrations(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
@@ -83,44 +88,74 @@ def _registrations(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Value
 def _objects(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     row, name = rows.stored_object(cells), rows.object_of(key)
     if row.version == NO_VERSION:
-        yield place.shard, name, None, row.mark, None, None, None, None
+        yield place.shard, name, None, row.mark, None, None, None, None, None
     else:
         epoch = None if row.epoch == NO_EPOCH else row.epoch
-        value = (row.source, row.payload, row.published_at)
+        value = (row.generation, row.source, row.payload, row.published_at)
         yield (place.shard, name, row.version, row.mark, epoch, *value)
 
 
-def _tail(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
+def _after_marker(place: ShardFiles, row: PutShard) -> list[tuple[int, Update]]:
     """What cannot be read any more is left out: the matcher will say so, with a new epoch."""
-    row = rows.shard_row(cells)
-    if row is None or not place.feed.is_dir():
-        return
     kept: list[tuple[int, Update]] = []
+    if not place.feed.is_dir():
+        return kept
     reader, after = LogReader(RealDisk(), str(place.feed)), Marker(row.lineage, row.applied)
     while isinstance(read := reader.read(after), Batch):
         kept = coalesce([*kept, *read.entries()])
         after = Marker(row.lineage, read.last)
-    marks = {update.object: update.version for _, update in kept if update.reset}
-    newest = {update.object: update for _, update in kept if not update.reset}
-    for name in marks | newest:
-        update, mark = newest.get(name), marks.get(name)
-        if update is None:
-            yield place.shard, name, None, mark, None
+    return kept
+
+
+def _tail(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
+    """As the matcher will merge it."""
+    row = rows.shard_row(cells)
+    if row is None:
+        return
+    generations, merged = dict(row.generations), Unflushed()
+    for _, update in _after_marker(place, row):
+        app = app_of(update.object)
+        generation = generations.get(app, NO_GENERATION)
+        if update.reset and is_app(update.object):
+            generations[app] = max(generation, update.version)
+        elif update.reset:
+            merged.forget(update.object, update.version)
         else:
-            yield place.shard, name, update.version, mark, update.published_at
+            merged.merge(update, NO_EPOCH, generation)
+    for name in merged.marks | merged.updates:
+        mark = merged.marks.get(name)
+        if name not in merged.updates:
+            yield place.shard, name, None, mark, None, None
+        else:
+            update, _, generation = merged.updates[name]
+            yield place.shard, name, update.version, mark, generation, update.published_at
+
+
+def _apps(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
+    row = rows.shard_row(cells)
+    if row is None:
+        return
+    generations = dict(row.generations)
+    for _, update in _after_marker(place, row):
+        if update.reset and is_app(update.object):
+            app = app_of(update.object)
+            generations[app] = max(generations.get(app, NO_GENERATION), update.version)
+    for app, generation in generations.items():
+        yield place.shard, app, generation
 
 
 def _shards(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     row = rows.shard_row(cells)
     if row is not None:
-        yield place.shard, row.epoch, row.lineage, row.applied, rows.boot_of(cells)
+        absent = rows.absent_of(cells) or row.epoch
+        yield place.shard, row.epoch, row.lineage, row.applied, rows.boot_of(cells), absent
 
 
 TABLES: Final = {
     "clients": Table(
         columns(
             "shard int, client bytes, application text?, created_at time?, "
-            "seen_at time?, session long, registrations int"
+            "seen_at time?, session long, registrations int, open bool, expiry_s long?, apps text"
         ),
         rows.CLIENT,
         _clients,
@@ -135,22 +170,25 @@ TABLES: Final = {
     ),
     "objects": Table(
         columns(
-            "shard int, object text, version long?, mark int, epoch long?, "
+            "shard int, object text, version long?, mark int, epoch long?, generation long?, "
             "source text?, payload bytes?, published_at time?"
         ),
         rows.OBJECT,
         _objects,
     ),
     "shards": Table(
-        columns("shard int, epoch long, lineage long, applied long, boot long"),
+        columns("shard int, epoch long, lineage long, applied long, boot long, absent long"),
         rows.SHARD_ROW,
         _shards,
     ),
     "tail": Table(
-        columns("shard int, object text, version long?, mark int?, published_at time?"),
+        columns(
+            "shard int, object text, version long?, mark int?, generation long?, published_at time?"
+        ),
         rows.SHARD_ROW,
         _tail,
     ),
+    "apps": Table(columns("shard int, app text, generation long"), rows.SHARD_ROW, _apps),
 }
 
 

@@ -7,7 +7,7 @@ next run goes on from there.
     DATA/pipeline/
       bridge/             checkpoint
       ingest-NAME/        checkpoint, dead-letters/, counters.json
-      spark.log           what Spark had to say in this run
+      spark.log           what Spark had to say, and in spark.log.1 what it said before that
 """
 
 import json
@@ -38,10 +38,18 @@ from roskva.pipeline.session import spark_session
 from roskva.wire.admin import BatchTimes, PartNow, PipelineNow
 
 _TICK_S: Final = 1.0
+_TIDY_S: Final = 3600.0
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _LOCK_PATIENCE_S: Final = 15.0
 _RECENT: Final = 60
+_LASTING: Final = {
+    # Beside a node there is nothing to do most of the time: the heap is as small as it can be, and
+    # no threads collect it side by side.
+    "spark.driver.defaultJavaOptions": (
+        "-XX:+UseSerialGC -Xms48m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -Xss512k"
+    )
+}
 _log = logging.getLogger(__name__)
 
 
@@ -157,9 +165,13 @@ class _IngestRunning(_Running):
     def __init__(self, ingest: Ingest, checkpoint: Path) -> None:
         super().__init__(PartNow(name=f"ingest {ingest.name}"), lambda: ingest.start(checkpoint))
         self._ingest = ingest
+        self._tidy_at = 0.0
 
     def tick(self) -> None:
         super().tick()
+        if time.monotonic() >= self._tidy_at:
+            self._tidy_at = time.monotonic() + _TIDY_S
+            self._ingest.tidy()
         counted = self._ingest.counters()
         self.part.rows, self.part.published = counted.rows, counted.published
         self.part.superseded, self.part.dead_letters = counted.superseded, counted.dead
@@ -194,7 +206,7 @@ def session(work: Work) -> Iterator[tuple[SparkSession, Mapping[str, Checkpoint]
         spark = spark_session(
             "roskva pipeline",
             pipeline.master,
-            {"spark.driver.memory": pipeline.driver_memory, **work.settings},
+            {**_LASTING, "spark.driver.memory": pipeline.driver_memory, **work.settings},
             inherited=[checkpoint.lock for checkpoint in checkpoints.values()],
             log_file=work.directory / "spark.log",
             scratch=work.scratch,
@@ -209,8 +221,7 @@ def _parts(
     config, parts = work.config, list[_Running]()
     data = config.node.data
     if work.bridge:
-        apps = (config.defaults, *config.apps.values())
-        bridge = SparkBridge(spark, data, fast_path=all(app.fast_path for app in apps))
+        bridge = SparkBridge(spark, data)
         parts.append(_BridgeRunning(bridge, checkpoints["bridge"].spark))
     for name in work.ingests:
         checkpoint = checkpoints[f"ingest-{name}"]

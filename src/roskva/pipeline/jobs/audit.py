@@ -6,13 +6,16 @@ An object stands at what its row says, or at what the feed has beyond the shard'
     fresh      the client has acked the object's version, in its epoch
     unknown    it was told that nobody knows the version, and has acked that
     pending    it is due a notification, and is not online, or has not had the time to ack it
+    slow       it is online and known to the node for a slow reader: it does not take what it is
+               sent, and is told the newest version when it does
     stale      it is online, was due a notification, and has not acked it a while later
     orphaned   its row was never created, or only half forgotten: `gc` removes it
 
-Pending is what an offline client costs: nothing. Stale is what must not be. Whether a client that
-is due something is stale cannot be seen by looking once: acks are written down with a delay, and
-registrations are made all the time. So who is online and due something is looked at again after a
-while, and is stale if it has still not acked what it was due at the first look.
+Pending is what an offline client costs: nothing. Slow is what a client does to itself. Stale is
+what must not be. Whether a client that is due something is stale cannot be seen by looking once:
+acks are written down with a delay, and registrations are made all the time. So who is online and
+due something is looked at again after a while, and is stale if it has still not acked what it was
+due at the first look.
 """
 
 import time
@@ -25,14 +28,15 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from roskva.model import NO_VERSION
+from roskva.model import NO_GENERATION
 from roskva.pipeline.state import State
 
 CURRENT_EPOCH = -1
 """Of a version that is yet to be applied: the one its shard is in by then."""
 
-FRESH, UNKNOWN, PENDING, STALE, ORPHANED = "fresh", "unknown", "pending", "stale", "orphaned"
-STATES: Final = (FRESH, UNKNOWN, PENDING, STALE, ORPHANED)
+FRESH, UNKNOWN, PENDING = "fresh", "unknown", "pending"
+SLOW, STALE, ORPHANED = "slow", "stale", "orphaned"
+STATES: Final = (FRESH, UNKNOWN, PENDING, SLOW, STALE, ORPHANED)
 NOTHING, VERSION, NOT_KNOWN = "nothing", "version", "unknown"
 
 DUE: Final = f"""
@@ -53,10 +57,17 @@ STATE_LATER: Final = f"""
     CASE WHEN there IS NULL THEN '{PENDING}'
          WHEN due = '{NOTHING}' AND version IS NULL THEN '{UNKNOWN}'
          WHEN due = '{NOTHING}' THEN '{FRESH}'
+         WHEN here AND (slow OR slow_now) THEN '{SLOW}'
          WHEN here THEN '{STALE}'
          ELSE '{PENDING}' END
 """
-"""Of who was due something, and is looked at again."""
+"""Of who was due something, and is looked at again. Who was slow at either look could not be told
+what it was due, or not for long."""
+
+MARK: Final = """
+    CASE WHEN app_generation = 0 THEN mark ELSE 1 + (mark + app_generation) % 1048575 END
+"""
+"""`model.mark_under`."""
 
 COMPARED: Final = ("acked", "acked_epoch", "version", "epoch")
 
@@ -68,8 +79,9 @@ def with_tail(objects: DataFrame, tail: DataFrame) -> DataFrame:
     """The object rows as they will be when the matcher has caught up."""
     row, tail = objects.alias("row"), tail.alias("tail")
     reset = F.col("tail.mark").isNotNull()
-    newer = F.coalesce(F.col("tail.version"), F.lit(NO_VERSION)) > F.coalesce(
-        F.col("row.version"), F.lit(NO_VERSION)
+    newer = F.expr(
+        "struct(coalesce(tail.generation, 0), coalesce(tail.version, -1)) > "
+        "struct(coalesce(row.generation, 0), coalesce(row.version, -1))"
     )
 
     def either(column: str, of_tail: Column) -> Column:
@@ -80,6 +92,7 @@ def with_tail(objects: DataFrame, tail: DataFrame) -> DataFrame:
         either("version", F.col("tail.version")),
         F.coalesce("tail.mark", "row.mark", F.lit(0)).alias("mark"),
         either("epoch", F.lit(CURRENT_EPOCH)),
+        either("generation", F.col("tail.generation")),
         either("published_at", F.col("tail.published_at")),
     )
 
@@ -89,8 +102,8 @@ class Look(msgspec.Struct, frozen=True):
 
     state: Callable[[], AbstractContextManager[State]]
     """As it is now, for as long as the context lasts."""
-    online: Callable[[], list[bytes]]
-    """The clients that have a session now."""
+    online: Callable[[], dict[bytes, bool]]
+    """The clients that have a session now, and whether each is known for a slow reader."""
     recheck: Callable[[], int]
     """Have the node compare all sessions with its shards, and send again what is due."""
 
@@ -153,33 +166,47 @@ def comparison(spark: SparkSession, state: State) -> DataFrame:
     tail = state.table(spark, "tail").persist()
     if not tail.isEmpty():
         objects = with_tail(objects, tail)
-    return judged(state.table(spark, "registrations"), known(objects, shards, count), shards, count)
+    apps = state.table(spark, "apps").persist()
+    registrations = state.table(spark, "registrations")
+    return judged(registrations, known(objects, shards, apps, count), shards, apps, count)
 
 
-def known(objects: DataFrame, shards: DataFrame, count: int) -> DataFrame:
+def known(objects: DataFrame, shards: DataFrame, apps: DataFrame, count: int) -> DataFrame:
     """What registrars are told of the objects that have a row: a version that was applied in an
-    earlier epoch of its shard is not known any more."""
-    epochs = shards.select("shard", F.col("epoch").alias("shard_epoch"))
-    current = f"epoch = shard_epoch OR epoch = {CURRENT_EPOCH}"
-    return (
-        objects.withColumn("shard", shard_of("object", count))
-        .join(F.broadcast(epochs), "shard")
-        .selectExpr(
-            "object",
-            f"CASE WHEN {current} THEN version END AS version",
-            "shiftleft(shard_epoch, 20) | mark AS epoch",
-            f"CASE WHEN {current} THEN published_at END AS published_at",
-        )
+    earlier epoch of its shard, or generation of its app, is not known any more."""
+    applied = f"epoch = shard_epoch OR epoch = {CURRENT_EPOCH}"
+    current = f"({applied}) AND coalesce(generation, 0) = app_generation"
+    return placed(objects.withColumn("shard", shard_of("object", count)), shards, apps).selectExpr(
+        "object",
+        f"CASE WHEN {current} THEN version END AS version",
+        f"shiftleft(IF(version IS NULL, absent, shard_epoch), 20) | {MARK} AS epoch",
+        f"CASE WHEN {current} THEN published_at END AS published_at",
     )
 
 
-def judged(registrations: DataFrame, known: DataFrame, shards: DataFrame, count: int) -> DataFrame:
-    """Every registration with what it is `due`, and its state as far as one look can tell."""
-    bare = shards.select(F.col("shard").alias("of"), F.shiftleft("epoch", 20).alias("bare_epoch"))
+def placed(objects: DataFrame, shards: DataFrame, apps: DataFrame) -> DataFrame:
+    """With the epochs of their shards, and the generations of their apps there."""
+    epochs = shards.select("shard", F.col("epoch").alias("shard_epoch"), "absent")
+    generations = apps.select("shard", "app", F.col("generation").alias("app_generation"))
     return (
-        registrations.withColumnRenamed("epoch", "acked_epoch")
-        .withColumn("of", shard_of("object", count))
-        .join(F.broadcast(bare), "of")
+        objects.withColumn("app", F.substring_index("object", "/", 1))
+        .join(F.broadcast(epochs), "shard")
+        .join(F.broadcast(generations), ["shard", "app"], "left")
+        .fillna(NO_GENERATION, ["app_generation"])
+    )
+
+
+def judged(
+    registrations: DataFrame, known: DataFrame, shards: DataFrame, apps: DataFrame, count: int
+) -> DataFrame:
+    """Every registration with what it is `due`, and its state as far as one look can tell."""
+    wanted = registrations.withColumnRenamed("epoch", "acked_epoch").withColumn(
+        "shard", shard_of("object", count)
+    )
+    bare = f"shiftleft(absent, 20) | {MARK.replace('mark', '0')}"
+    return (
+        placed(wanted, shards, apps)
+        .withColumn("bare_epoch", F.expr(bare))
         .join(known, "object", "left")
         .withColumn("epoch", F.coalesce("epoch", "bare_epoch"))
         .withColumn("due", F.expr(DUE))
@@ -189,9 +216,9 @@ def judged(registrations: DataFrame, known: DataFrame, shards: DataFrame, count:
 
 
 def suspects_of(compared: DataFrame, online: DataFrame) -> DataFrame:
-    """Who is online, and due something."""
+    """Who is online, and due something; and who of them is slow."""
     pending = compared.filter(F.col("state") == PENDING)
-    return pending.join(F.broadcast(online), "client", "left_semi")
+    return pending.join(F.broadcast(online), "client")
 
 
 def second_look(suspects: DataFrame, registrations: DataFrame, online: DataFrame) -> DataFrame:
@@ -199,14 +226,14 @@ def second_look(suspects: DataFrame, registrations: DataFrame, online: DataFrame
     later = registrations.filter("created").select(
         "client", "object", "acked", F.col("epoch").alias("acked_epoch"), F.lit(True).alias("there")
     )
-    here = F.broadcast(online.withColumn("here", F.lit(True)))
+    here = F.broadcast(online.selectExpr("client", "slow AS slow_now", "true AS here"))
     return (
         suspects.drop("acked", "acked_epoch")
         .join(later, ["client", "object"], "left")
         .join(here, "client", "left")
         .withColumn("due", F.expr(DUE))
         .withColumn("state", F.expr(STATE_LATER))
-        .drop("there", "here")
+        .drop("there", "here", "slow_now")
     )
 
 
@@ -250,8 +277,9 @@ def shard_of(column: str, count: int) -> Column:
     return F.expr(f"CAST(crc32(CAST({column} AS BINARY)) % {count} AS INT)")
 
 
-def _clients(spark: SparkSession, clients: list[bytes]) -> DataFrame:
-    return spark.createDataFrame([(bytearray(client),) for client in clients], "client binary")
+def _clients(spark: SparkSession, clients: dict[bytes, bool]) -> DataFrame:
+    rows = [(bytearray(client), slow) for client, slow in clients.items()]
+    return spark.createDataFrame(rows, "client binary, slow boolean")
 
 
 def _look_again(

@@ -92,17 +92,13 @@ def plan(
     layout: Layout,
     *,
     times: Sequence[int] = (1, 2, 5, 10),
-    costs: Costs = COSTS,
 ) -> Plan:
     """`registrations`: client, object. `rates`: object, per_second."""
     spread = spread_out(registrations, rates, layout).persist()
-    front = [
-        _registrar_load(row, costs) for row in by_registrar(spread).orderBy("registrar").collect()
-    ]
-    state = [
-        _matcher_load(row, layout, costs)
-        for row in by_matcher(spread, rates, layout).orderBy("matcher").collect()
-    ]
+    registrars = by_registrar(spread).orderBy("registrar").collect()
+    matchers = by_matcher(spread, rates, layout).orderBy("matcher").collect()
+    front = [_registrar_load(row) for row in registrars]
+    state = [_matcher_load(row, layout) for row in matchers]
     total = spread.agg(
         F.count_distinct("client").alias("clients"),
         F.count("*").alias("registrations"),
@@ -118,7 +114,7 @@ def plan(
         updates[0] or 0.0,
         layout,
         [*front, *state],
-        [needed(front, state, layout, factor, costs) for factor in times],
+        [needed(front, state, layout, factor) for factor in times],
     )
 
 
@@ -176,7 +172,7 @@ def by_matcher(spread: DataFrame, rates: DataFrame, layout: Layout) -> DataFrame
 
 
 def needed(
-    front: Sequence[Load], state: Sequence[Load], layout: Layout, factor: int, costs: Costs
+    front: Sequence[Load], state: Sequence[Load], layout: Layout, factor: int
 ) -> tuple[int, int, int, int]:
     """For so many times the clients, registered for the same objects at the same rates."""
     sessions = factor * sum(load.sessions for load in front)
@@ -186,12 +182,12 @@ def needed(
     growth = registrars / max(1, layout.registrars)
     matching = sum(load.busy for load in state) * max(1.0, growth)
     matchers = min(layout.shards, max(1, math.ceil(matching / BUSY)))
-    per_client = sum(load.bytes - costs.process_bytes for load in front)
+    per_client = sum(load.bytes - COSTS.process_bytes for load in front)
     memory = (
-        registrars * costs.process_bytes
+        registrars * COSTS.process_bytes
         + factor * per_client
-        + matchers * costs.process_bytes
-        + sum(load.bytes - costs.process_bytes for load in state)
+        + matchers * COSTS.process_bytes
+        + sum(load.bytes - COSTS.process_bytes for load in state)
     )
     return factor, registrars, matchers, int(memory)
 
@@ -236,12 +232,12 @@ def rates_of(feed: DataFrame, hours: float) -> DataFrame:
     )
 
 
-def _registrar_load(row: Row, costs: Costs) -> Load:
+def _registrar_load(row: Row) -> Load:
     memory = (
-        costs.process_bytes
-        + row.sessions * costs.session_bytes
-        + row.registrations * costs.registration_bytes
-        + row.objects * costs.watched_bytes
+        COSTS.process_bytes
+        + row.sessions * COSTS.session_bytes
+        + row.registrations * COSTS.registration_bytes
+        + row.objects * COSTS.watched_bytes
     )
     return Load(
         f"registrar-{row.registrar}",
@@ -249,16 +245,16 @@ def _registrar_load(row: Row, costs: Costs) -> Load:
         row.registrations,
         row.objects,
         row.per_second,
-        row.per_second * costs.delivery_us / 1e6,
+        row.per_second * COSTS.delivery_us / 1e6,
         memory,
     )
 
 
-def _matcher_load(row: Row, layout: Layout, costs: Costs) -> Load:
+def _matcher_load(row: Row, layout: Layout) -> Load:
     memory = (
-        costs.process_bytes
-        + row.interest * costs.interest_bytes
-        + layout.shards // layout.matchers * costs.shard_bytes
+        COSTS.process_bytes
+        + row.interest * COSTS.interest_bytes
+        + layout.shards // layout.matchers * COSTS.shard_bytes
     )
-    busy = (row.per_second * costs.push_us + row.published * costs.publish_us) / 1e6
+    busy = (row.per_second * COSTS.push_us + row.published * COSTS.publish_us) / 1e6
     return Load(f"state-{row.matcher}", 0, 0, row.objects, row.per_second, busy, memory)

@@ -35,14 +35,24 @@ from roskva.core.effects import ObjectRow, PutObject, PutShard, Write
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.reader import LogReader
-from roskva.model import NO_EPOCH, NO_MARK, NO_VERSION, shard_epoch
+from roskva.model import (
+    MAX_VERSION,
+    NO_EPOCH,
+    NO_GENERATION,
+    NO_MARK,
+    NO_VERSION,
+    app_of,
+    shard_epoch,
+)
 from roskva.pipeline.columns import NamedSource
 from roskva.pipeline.history import history
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 
 FORMAT: Final = "roskva-rows"
-_VALUE: Final = ("version", "source", "payload", "published_at", "offset")
+_VALUE: Final = ("version", "source", "payload", "published_at", "generation", "offset")
+_OF_APP: Final = "(locate('/', object) = length(object))"
+"""`model.is_app`."""
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -73,11 +83,15 @@ def replay(
     read = history(spark, feed).persist()
     lost = read.filter("object IS NULL").agg(F.max("offset")).first()
     lost_up_to = int(lost[0]) if lost is not None and lost[0] is not None else 0
-    rebuilt = object_rows(read.filter("object IS NOT NULL"), lost_up_to, epoch).persist()
+    of_apps, of_objects = apart(read.filter("object IS NOT NULL"))
+    ruled = reigns(spark, of_apps)
+    rebuilt = object_rows(of_objects, ruled, lost_up_to, epoch).persist()
+    latest = [tuple(row) for row in ruled.groupBy("app").agg(F.max("generation")).collect()]
     spark.dataSource.register(RowsSink)
     rebuilt.repartition(1).write.format(FORMAT).mode("append").save(str(store))
     with closing(RocksStore(store)) as opened:
-        opened.write(rows.operations_of(PutShard(epoch, reader.lineage, end)), sync=True)
+        marker = PutShard(epoch, reader.lineage, end, tuple(latest))
+        opened.write(rows.operations_of(marker), sync=True)
     if out is not None:
         known = (F.col("epoch") == epoch).alias("known")
         out(rebuilt.select("object", "version", "mark", known, "source", "published_at"))
@@ -86,8 +100,30 @@ def replay(
     return Replayed(counted[0], counted[1], end, lost_up_to, str(epoch))
 
 
-def object_rows(updates: DataFrame, lost_up_to: int, epoch: int) -> DataFrame:
-    """Per object the mark of its last reset, and the highest version after it; null if none."""
+def apart(updates: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The resets of apps, and what is of single objects."""
+    return updates.filter(_OF_APP), updates.filter(f"NOT {_OF_APP}")
+
+
+def reigns(spark: SparkSession, resets: DataFrame) -> DataFrame:
+    """Of each generation of an app: between which offsets updates belong to it. Those before the
+    first belong to none. `resets`: of apps, a few."""
+    found: list[tuple[str, int, int, int]] = []
+    began: dict[str, tuple[int, int]] = {}
+    for row in resets.select("object", "offset", "version").orderBy("offset").collect():
+        app = app_of(row.object)
+        generation, since = began.get(app, (NO_GENERATION, 0))
+        if row.version > generation:
+            if generation:
+                found.append((app, generation, since, row.offset))
+            began[app] = row.version, row.offset
+    found += [(app, generation, since, MAX_VERSION) for app, (generation, since) in began.items()]
+    return spark.createDataFrame(found, "app string, generation long, since long, until long")
+
+
+def object_rows(updates: DataFrame, reigns: DataFrame, lost_up_to: int, epoch: int) -> DataFrame:
+    """Per object the mark of its last reset, and the highest version after it in the latest
+    generation of its app that it has one in; null if none."""
     marks = (
         updates.filter("reset")
         .groupBy("object")
@@ -97,9 +133,15 @@ def object_rows(updates: DataFrame, lost_up_to: int, epoch: int) -> DataFrame:
         updates.filter("NOT reset")
         .join(marks.select("object", "reset_at"), "object", "left")
         .filter("reset_at IS NULL OR offset > reset_at")
+        .join(
+            F.broadcast(reigns),
+            F.expr("substring_index(object, '/', 1) = app AND offset > since AND offset < until"),
+            "left",
+        )
+        .fillna(NO_GENERATION, ["generation"])
     )
     newest = after.groupBy("object").agg(
-        F.max_by(F.struct(*_VALUE), F.struct("version", "offset")).alias("newest")
+        F.max_by(F.struct(*_VALUE), F.struct("generation", "version", "offset")).alias("newest")
     )
     known = F.when(F.col("newest.offset") > lost_up_to, F.lit(epoch)).otherwise(F.lit(NO_EPOCH))
     return newest.join(marks, "object", "full").select(
@@ -129,29 +171,23 @@ class RowsSink(NamedSource):
 
 
 @dataclass
-class _RowsWritten(WriterCommitMessage):
-    objects: int
-
-
-@dataclass
 class RowsWriter(DataSourceArrowWriter):
     path: Path
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        written = 0
         with closing(RocksStore(self.path)) as store:
             for batch in iterator:
                 for operations in rows.batches(map(_put, batch.to_pylist())):
                     store.write(operations)
-                written += batch.num_rows
             store.sync()
-        return _RowsWritten(written)
+        return WriterCommitMessage()
 
 
 def _put(row: dict[str, Any]) -> Write:
     version = NO_VERSION if row["version"] is None else row["version"]
     mark = row["mark"] or NO_MARK
     value = ObjectRow(
-        version, mark, row["source"], row["payload"], row["published_at"] or 0, row["epoch"]
+        *(version, mark, row["source"], row["payload"], row["published_at"] or 0, row["epoch"]),
+        generation=row["generation"] or NO_GENERATION,
     )
     return PutObject(row["object"], value, replace=row["mark"] is not None)
