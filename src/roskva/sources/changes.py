@@ -1,0 +1,170 @@
+"""The changes log of a source: what its database has changed, in order, durable.
+
+    DATA/sources/NAME/changes/    a feed (feed/log.py) with a record for each change and each doubt
+    DATA/sources/NAME/state       ordinal and position, at most a second old (feed/record.py)
+
+**What is known after a start.** The last record of a transaction carries the position behind it, so
+that changes and position become durable as one. `state` is for positions that move although nothing
+was changed, and for logs of which retention has left nothing. Whichever is later in the log counts.
+
+**Versions** are `ordinal « 43 | offset`. An offset of a feed belongs to one record for ever, and
+the ordinal rises at every doubt, so versions never fall. A log that was lost begins at offset 1
+again, and needs a higher ordinal: `ChangesLog.open` says so by having no position.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from roskva.disk import Disk
+from roskva.errors import Damaged
+from roskva.feed.base import Batch, Marker
+from roskva.feed.log import Log, LogConfig
+from roskva.feed.reader import LogReader
+from roskva.feed.record import read_record, write_record
+from roskva.model import NO_GENERATION, Update
+from roskva.sources.change import Change, doubt_record, update_of, version_of
+from roskva.sources.position import Doubt, Position, position_text, read_position
+
+LOG: Final = "changes"
+STATE: Final = "state"
+STATE_EVERY_US: Final = 1_000_000
+
+
+class SourceState(msgspec.Struct, frozen=True):
+    lineage: int
+    """Of the log that it belongs to."""
+    offset: int
+    """The end of that log when this was written."""
+    ordinal: int
+    position: Position
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """Changes of one transaction, in order; all of them unless it is a large one."""
+
+    transaction: str
+    """As its database calls it."""
+    changes: Sequence[Change]
+    end: Position | None
+    """Behind the transaction; None: more of it follows."""
+
+
+class ChangesLog:
+    """Writes the log. Made by `ChangesLog.open`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        app: str,
+        log: Log,
+        ordinal: int,
+        position: Position | None,
+    ) -> None:
+        self._disk = disk
+        self._state_path = f"{directory}/{STATE}"
+        self._app = app
+        self._log = log
+        self._state_at_us = 0
+        self.ordinal = ordinal
+        self.position = position
+        """Up to where all is durable; None: the source begins, or its log was lost."""
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        app: str,
+        *,
+        lineage: int,
+        now_us: int,
+        config: LogConfig | None = None,
+    ) -> "ChangesLog":
+        """`lineage`: 64 random bits, used if there is no log here yet."""
+        disk.make_directory(directory)
+        path = f"{directory}/{LOG}"
+        log = Log.open(disk, path, lineage=lineage, now_us=now_us, config=config)
+        try:
+            state = _read_state(disk, f"{directory}/{STATE}")
+            ordinal = state.ordinal if state else NO_GENERATION
+            if state is None or state.lineage != log.lineage or state.offset > log.last:
+                return cls(disk, directory, app, log, ordinal, None)
+            ordinal, position = _later(LogReader(disk, path), state)
+            return cls(disk, directory, app, log, ordinal, position)
+        except BaseException:
+            log.close()
+            raise
+
+    def append(self, slices: Sequence[Slice], now_us: int) -> None:
+        """Durable when this returns. Nothing of it counts if it raises."""
+        updates: list[Update] = []
+        offset = self._log.next
+        position = self.position
+        for part in slices:
+            last = len(part.changes) - 1
+            for i, change in enumerate(part.changes):
+                end = position_text(part.end) if part.end is not None and i == last else None
+                version = version_of(self.ordinal, offset)
+                updates.append(update_of(self._app, change, part.transaction, version, end))
+                offset += 1
+            position = part.end or position
+        if updates:
+            self._log.append(updates)
+            self._log.commit(now_us)
+        self._move(position, now_us, durable=bool(updates))
+
+    def doubt(self, doubt: Doubt, ordinal: int, position: Position, now_us: int) -> None:
+        self._log.append([doubt_record(self._app, doubt, ordinal, position, now_us)])
+        self._log.commit(now_us)
+        self.ordinal = ordinal
+        self._move(position, now_us, durable=False)
+
+    def keep(self, now_us: int) -> None:
+        """The position, where no change carries it."""
+        if self.position is not None:
+            state = SourceState(self._log.lineage, self._log.last, self.ordinal, self.position)
+            write_record(self._disk, self._state_path, state)
+            self._state_at_us = now_us
+
+    def set_marker(self, flow: str, offset: int) -> None:
+        self._log.set_marker(flow, Marker(self._log.lineage, offset))
+
+    def tidy(self, now_us: int) -> bool:
+        return self._log.tidy(now_us)
+
+    def close(self, now_us: int) -> None:
+        self.keep(now_us)
+        self._log.close()
+
+    def _move(self, position: Position | None, now_us: int, durable: bool) -> None:
+        """`durable`: the log has it; if not, it may be confirmed only when `state` has it."""
+        moved = position != self.position
+        self.position = position
+        if moved and (not durable or now_us >= self._state_at_us + STATE_EVERY_US):
+            self.keep(now_us)
+
+
+def _read_state(disk: Disk, path: str) -> SourceState | None:
+    try:
+        return read_record(disk, path, SourceState)
+    except (FileNotFoundError, Damaged):
+        return None
+
+
+def _later(reader: LogReader, state: SourceState) -> tuple[int, Position | None]:
+    """Of what the log has beyond the state. A hole in it is a loss like any other."""
+    ordinal, position, after = state.ordinal, state.position, state.offset
+    while after < reader.end():
+        read = reader.read(Marker(state.lineage, after))
+        if not isinstance(read, Batch):
+            return ordinal, None
+        for update in read.updates():
+            if update.reset:
+                ordinal = max(ordinal, update.version)
+            if update.source is not None:
+                position = read_position(update.source)
+        after = read.last
+    return ordinal, position

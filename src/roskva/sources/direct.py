@@ -1,0 +1,226 @@
+"""The direct flow: what a database has changed, straight into the feed. A machine, without I/O.
+
+It reads the changes log from its marker, in batches. Of the changes of one row that come together
+only the last is published, under its own version. A few batches are under way at once: versions
+rise, so it does not matter which arrives first. The marker follows what is answered.
+
+**A doubt in its way** is passed only when every shard has reset the app under its ordinal, and that
+begins only when all before it is answered. Killed in between, it reads the doubt again, and asks
+again: a reset that a shard has already changes nothing.
+
+What a shard cannot take now is sent again until it can.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from roskva.core.effects import FromLink, LinkDown, LinkUp, SendLink, Tick
+from roskva.errors import RoskvaError, error_of
+from roskva.host.effects import Settled, Submitted
+from roskva.host.submissions import Holding, Submissions
+from roskva.model import Update, app_of
+from roskva.sources.change import body_of
+from roskva.wire.links import (
+    FromShard,
+    NotPublished,
+    PublisherHello,
+    ResetApp,
+    ToShard,
+    UpdatesPublished,
+)
+
+MAX_UNDER_WAY: Final = 8
+"""Batches."""
+_AGAIN_S: Final = 0.2
+_RESET_AGAIN_S: Final = 2.0
+_RESET_REQUEST: Final = 0
+"""Those of publishes begin at 1."""
+
+
+class Records(msgspec.Struct, frozen=True):
+    """What the log has after the marker that was asked for, up to `last`."""
+
+    entries: Sequence[tuple[int, Update]]
+    last: int
+
+
+class ReadLog(msgspec.Struct, frozen=True):
+    """Answer with `Records`, when there are any."""
+
+    after: int
+
+
+class MoveMarker(msgspec.Struct, frozen=True):
+    offset: int
+
+
+Event = Records | LinkUp | LinkDown | FromLink | Tick
+Effect = ReadLog | MoveMarker | SendLink
+PayloadOf = Callable[[str, msgspec.Raw], bytes | None]
+"""By table and row; None: a notification without one."""
+
+
+class _Batch(msgspec.Struct, eq=False):
+    """The last word on each row, of the records up to `last`."""
+
+    last: int
+    updates: list[Update]
+    """Not published yet."""
+    again_at: float = math.inf
+    """When they are submitted again; until they are answered, never."""
+
+
+class _Reset(msgspec.Struct, eq=False):
+    last: int
+    message: ResetApp
+    waits_for: set[int]
+    """Shards that have not answered."""
+    again_at: float = 0.0
+
+
+class DirectFlow:
+    def __init__(
+        self, shards: int, marker: int, patience_s: float, payload_of: PayloadOf | None
+    ) -> None:
+        self.shards = shards
+        self.submissions = Submissions(shards, Holding(patience_s=patience_s))
+        self.payload_of = payload_of
+        self.read_to = self.marker = marker
+        self.reading = False
+        self.waiting: deque[_Batch | _Reset] = deque()
+        self.under_way: deque[_Batch] = deque()
+        self.reset: _Reset | None = None
+        self.published = self.superseded = 0
+
+    def next_deadline(self) -> float:
+        again = [batch.again_at for batch in self.under_way]
+        if self.reset is not None:
+            again.append(self.reset.again_at)
+        return min((self.submissions.give_up_at, *again))
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        match event:
+            case Records():
+                self.reading = False
+                self._take(event)
+            case LinkUp(link=int() as shard):
+                effects.append(SendLink(shard, PublisherHello(shard)))
+                self._carry(self.submissions.link_up(shard), now, effects)
+                if self.reset is not None and shard in self.reset.waits_for:
+                    effects.append(SendLink(shard, self.reset.message))
+            case LinkDown(link=int() as shard):
+                self._carry(self.submissions.link_down(shard, now), now, effects)
+            case FromLink(link=int() as shard, message=message):
+                self._answered(shard, message, now, effects)
+            case Tick():
+                self._carry(self.submissions.give_up(now), now, effects)
+        self._go_on(now, effects)
+        return effects
+
+    def _take(self, records: Records) -> None:
+        run: dict[str, Update] = {}
+        for offset, update in records.entries:
+            if update.reset:
+                self._wait(run, offset - 1)
+                run = {}
+                message = ResetApp(_RESET_REQUEST, app_of(update.object), update.version)
+                self.waiting.append(_Reset(offset, message, set(range(self.shards))))
+            else:
+                self.superseded += update.object in run
+                run[update.object] = update
+        self._wait(run, records.last)
+        self.read_to = records.last
+
+    def _wait(self, run: dict[str, Update], last: int) -> None:
+        if run:
+            self.waiting.append(_Batch(last, [self._told(update) for update in run.values()]))
+
+    def _told(self, update: Update) -> Update:
+        """What clients are told of a change; what was deleted has nothing to say."""
+        payload = None
+        if self.payload_of is not None:
+            body = body_of(update)
+            payload = None if body.op == "delete" else self.payload_of(body.table, body.row)
+        return Update(update.object, update.version, None, payload, update.published_at)
+
+    def _answered(
+        self, shard: int, message: ToShard | FromShard, now: float, effects: list[Effect]
+    ) -> None:
+        reset = self.reset
+        match message:
+            case UpdatesPublished(request=0) if reset is not None:
+                reset.waits_for.discard(shard)
+            case NotPublished(request=0):
+                pass  # it is asked again, before long
+            case UpdatesPublished(request=request, versions=versions):
+                self._carry(self.submissions.answered(request, versions), now, effects)
+            case NotPublished(request=request, code=code, text=text):
+                error = error_of(code, text)
+                self._carry(self.submissions.answered(request, error), now, effects)
+
+    def _carry(
+        self, outputs: Sequence[SendLink | Settled], now: float, effects: list[Effect]
+    ) -> None:
+        for output in outputs:
+            if isinstance(output, SendLink):
+                effects.append(output)
+            else:
+                self._settled(output, now)
+
+    def _settled(self, settled: Settled, now: float) -> None:
+        batch = settled.request
+        assert isinstance(batch, _Batch)
+        refused = [
+            update
+            for update, outcome in zip(batch.updates, settled.outcomes, strict=True)
+            if isinstance(outcome, RoskvaError)
+        ]
+        self.published += len(batch.updates) - len(refused)
+        batch.updates = refused
+        batch.again_at = now + _AGAIN_S if refused else math.inf
+
+    def _go_on(self, now: float, effects: list[Effect]) -> None:
+        for batch in self.under_way:
+            if now >= batch.again_at:
+                self._submit(batch, now, effects)
+        while self.under_way and not self.under_way[0].updates:
+            self._pass(self.under_way.popleft().last, effects)
+        if self.reset is not None:
+            if self.reset.waits_for:
+                self._ask_for_reset(self.reset, now, effects)
+            else:
+                self._pass(self.reset.last, effects)
+                self.reset = None
+        while self.waiting and self.reset is None and len(self.under_way) < MAX_UNDER_WAY:
+            head = self.waiting[0]
+            if isinstance(head, _Reset):
+                if self.under_way:
+                    break
+                self.reset = head
+                self._ask_for_reset(head, now, effects)
+            else:
+                self.under_way.append(head)
+                self._submit(head, now, effects)
+            self.waiting.popleft()
+        if not (self.reading or self.waiting):
+            self.reading = True
+            effects.append(ReadLog(self.read_to))
+
+    def _submit(self, batch: _Batch, now: float, effects: list[Effect]) -> None:
+        batch.again_at = math.inf
+        self._carry(self.submissions.submit(Submitted(batch, batch.updates), now), now, effects)
+
+    def _ask_for_reset(self, reset: _Reset, now: float, effects: list[Effect]) -> None:
+        if now >= reset.again_at:
+            reset.again_at = now + _RESET_AGAIN_S
+            for shard in sorted(reset.waits_for & self.submissions.reached):
+                effects.append(SendLink(shard, reset.message))
+
+    def _pass(self, offset: int, effects: list[Effect]) -> None:
+        self.marker = offset
+        effects.append(MoveMarker(offset))

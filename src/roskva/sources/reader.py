@@ -1,0 +1,248 @@
+"""The duties of whoever reads a database's log, in their order. A machine: no I/O, no clock.
+
+    received → visible → durable in the changes log → confirmed to the database
+
+**Visible before told.** An event may come before its commit can be seen: whoever was told would
+look, and find the old row. So what was received waits until a reader of the database sees its
+transaction. Waiting for ever is an alarm, and never a reason to go on.
+
+**Durable before confirmed.** What the database has been told that we have, it forgets. So only what
+a sync has covered is confirmed. Killed in between, we are sent it again, and append it again: the
+same rows under higher versions.
+
+**Doubts.** Where the server cannot vouch for what lies between our position and what it sends, or a
+table was emptied, a doubt is appended first, under a higher ordinal. Whoever reads the log resets
+the app when it comes to that record (direct.py), so a crash in between costs nothing.
+
+One thing is under way at a time: a question what is visible, or an append. What arrives meanwhile
+waits, and goes together. Beyond `MAX_WAITING` changes nothing more is to be read.
+
+**Its executor** answers every `AskVisible` with `Visible`, and every `AppendChanges` and
+`AppendDoubt` with `ChangesDurable`, if it lives. After `LogLost` it answers nothing of before but
+an append, and connects again only when that is answered: what is in the log says where to go on.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from roskva.core.effects import Tick
+from roskva.sources.changes import Slice
+from roskva.sources.position import Doubt, Position
+
+MAX_WAITING: Final = 50_000
+"""Changes in memory."""
+MAX_TOGETHER: Final = 10_000
+"""Changes of one append."""
+_ASK_AGAIN_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+ALARM_S: Final = 10.0
+"""A transaction that nobody can see for so long: a standby is away, or something is wrong."""
+
+
+# What happens.
+
+
+class LogOpened(msgspec.Struct, frozen=True):
+    """Everything after `position` will come. `doubt`: what is before it may not all have come."""
+
+    position: Position
+    doubt: Doubt | None = None
+
+
+class Received(msgspec.Struct, frozen=True):
+    """`xid`: by which it can be asked whether its transaction is visible."""
+
+    xid: int
+    part: Slice
+
+
+class Doubtful(msgspec.Struct, frozen=True):
+    """Changes are missing here. `xid`: of the transaction that has emptied a table, if that is it.
+    What follows comes after `position`."""
+
+    doubt: Doubt
+    position: Position
+    xid: int | None = None
+
+
+class LogIdle(msgspec.Struct, frozen=True):
+    """The database's log goes on to here, with nothing of ours in between."""
+
+    position: Position
+
+
+class Visible(msgspec.Struct, frozen=True):
+    """Which of those that were asked about can be seen."""
+
+    xids: frozenset[int]
+
+
+class ChangesDurable(msgspec.Struct, frozen=True):
+    """What was asked for last is durable."""
+
+
+class LogLost(msgspec.Struct, frozen=True):
+    """What was not appended comes again, after the next `LogOpened`."""
+
+
+Waiting = Received | Doubtful | LogIdle
+Event = LogOpened | Waiting | Visible | ChangesDurable | LogLost | Tick
+
+
+# What is to be done.
+
+
+class AskVisible(msgspec.Struct, frozen=True):
+    xids: frozenset[int]
+
+
+class AppendChanges(msgspec.Struct, frozen=True):
+    parts: Sequence[Slice]
+
+
+class AppendDoubt(msgspec.Struct, frozen=True):
+    """Under a higher ordinal."""
+
+    doubt: Doubt
+    position: Position
+
+
+class Confirm(msgspec.Struct, frozen=True):
+    """Keep it, then tell the database that it may forget what is before."""
+
+    position: Position
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """A transaction has been waiting to be visible for too long; or is not any more."""
+
+    on: bool
+
+
+Effect = AskVisible | AppendChanges | AppendDoubt | Confirm | Alarm
+
+
+class SourceReader:
+    def __init__(self) -> None:
+        self.waiting: deque[Waiting] = deque()
+        self.changes = 0
+        """That wait."""
+        self.visible: set[int] = set()
+        """Transactions that were seen, and of which something waits."""
+        self.asking = False
+        self.ask_at: float | None = None
+        self.tries = 0
+        self.waits_since = 0.0
+        """For its first transaction to be visible."""
+        self.alarm = False
+        self.appending = False
+        self.reaches: Position | None = None
+        """Up to where the changes log has everything when what is being appended is durable."""
+
+    @property
+    def full(self) -> bool:
+        """Nothing more is to be read for now."""
+        return self.changes >= MAX_WAITING
+
+    def next_deadline(self) -> float | None:
+        return self.ask_at
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        match event:
+            case LogOpened(position=position, doubt=doubt):
+                if doubt is not None:
+                    self.waiting.append(Doubtful(doubt, position))
+            case Received() | Doubtful() | LogIdle():
+                self._wait(event)
+            case Visible(xids=xids):
+                self.asking = False
+                self._see(xids, now, effects)
+            case ChangesDurable():
+                self.appending = False
+                if self.reaches is not None:
+                    effects.append(Confirm(self.reaches))
+                    self.reaches = None
+            case LogLost():
+                self._forget()
+        if not (self.appending or self.asking):
+            self._go_on(now, effects)
+        return effects
+
+    def _wait(self, event: Waiting) -> None:
+        if type(event) is Received:
+            self.changes += len(event.part.changes)
+        elif type(event) is LogIdle and self.waiting and type(self.waiting[-1]) is LogIdle:
+            self.waiting.pop()  # the later one says all
+        self.waiting.append(event)
+
+    def _see(self, xids: frozenset[int], now: float, effects: list[Effect]) -> None:
+        self.visible |= xids
+        if xids:
+            self.tries = 0
+            self._set_alarm(False, effects)
+            return
+        if not self.tries:
+            self.waits_since = now
+        self.ask_at = now + _ASK_AGAIN_S[min(self.tries, len(_ASK_AGAIN_S) - 1)]
+        self.tries += 1
+        if now >= self.waits_since + ALARM_S:
+            self._set_alarm(True, effects)
+
+    def _set_alarm(self, on: bool, effects: list[Effect]) -> None:
+        if on != self.alarm:
+            self.alarm = on
+            effects.append(Alarm(on))
+
+    def _go_on(self, now: float, effects: list[Effect]) -> None:
+        while self.waiting:
+            head = self.waiting[0]
+            if isinstance(head, LogIdle):
+                self.waiting.popleft()
+                effects.append(Confirm(head.position))
+                continue
+            if head.xid is not None and head.xid not in self.visible:
+                self._ask(now, effects)
+            elif type(head) is Doubtful:
+                self._append_doubt(head, effects)
+            else:
+                self._append(effects)
+            return
+
+    def _ask(self, now: float, effects: list[Effect]) -> None:
+        if self.ask_at is not None and now < self.ask_at:
+            return
+        xids = (None if isinstance(item, LogIdle) else item.xid for item in self.waiting)
+        self.asking, self.ask_at = True, None
+        effects.append(AskVisible(frozenset(xid for xid in xids if xid is not None)))
+
+    def _append_doubt(self, head: Doubtful, effects: list[Effect]) -> None:
+        self.waiting.popleft()
+        self.appending, self.reaches = True, head.position
+        effects.append(AppendDoubt(head.doubt, head.position))
+
+    def _append(self, effects: list[Effect]) -> None:
+        parts: list[Slice] = []
+        count = 0
+        while self.waiting and count < MAX_TOGETHER:
+            head = self.waiting[0]
+            if type(head) is not Received or head.xid not in self.visible:
+                break
+            self.waiting.popleft()
+            parts.append(head.part)
+            count += len(head.part.changes)
+            if head.part.end is not None:
+                self.visible.discard(head.xid)
+                self.reaches = head.part.end
+        self.changes -= count
+        self.appending = True
+        effects.append(AppendChanges(parts))
+
+    def _forget(self) -> None:
+        """What is being appended is not lost."""
+        self.waiting.clear()
+        self.visible.clear()
+        self.changes = 0
+        self.asking, self.ask_at, self.tries = False, None, 0

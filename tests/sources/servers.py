@@ -1,0 +1,112 @@
+"""Database servers for tests: their own directory, a free port, and a user that is not root."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg2
+import pytest
+from benchmarks.ports import free_port
+from tests.serving.nodes import await_that
+
+UNPRIVILEGED: Final = "postgres"
+_START_S: Final = 60.0
+_SETTINGS: Final = """
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+wal_level = logical
+max_wal_senders = 10
+max_replication_slots = 10
+shared_buffers = 16MB
+fsync = off
+"""
+
+
+def postgres_binaries() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not found and "CI" not in os.environ:
+        pytest.skip("PostgreSQL is not installed (on Debian: apt-get install postgresql)")
+    return found[-1]
+
+
+class Postgres:
+    """A cluster with a database `shop` and a role `roskva` that may replicate."""
+
+    def __init__(self, place: Path, binaries: Path) -> None:
+        self.place, self._binaries = place, binaries
+        self.data = place / "data"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://roskva@127.0.0.1:{self.port}/shop"
+
+    def make(self, settings: str = "") -> None:
+        shutil.chown(self.place, UNPRIVILEGED)
+        self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "--no-sync")
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.write(f"{_SETTINGS}port = {self.port}\n{settings}")
+        self.start()
+        with self.connected("postgres", "postgres") as connection:
+            cursor = connection.cursor()
+            cursor.execute("CREATE ROLE roskva LOGIN REPLICATION")
+            cursor.execute("CREATE DATABASE shop OWNER roskva")
+
+    def start(self) -> None:
+        with (self.place / "log").open("ab") as log:
+            command = [str(self._binaries / "postgres"), "-D", str(self.data)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, user=_user())
+        await_that(self.answers, _START_S, lambda: (self.place / "log").read_text())
+
+    def answers(self) -> bool:
+        try:
+            with self.connected("postgres", "postgres"):
+                return True
+        except psycopg2.OperationalError:
+            return False
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """With all its processes; SIGINT stops it in order."""
+        if self._process is not None:
+            children = f"/proc/{self._process.pid}/task/{self._process.pid}/children"
+            pids = Path(children).read_text().split() if number == signal.SIGKILL else []
+            self._process.send_signal(number)
+            for pid in pids:
+                os.kill(int(pid), number)
+            self._process.wait(_START_S)
+            self._process = None
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Each a transaction of its own; what the last one answers."""
+        with self.connected() as connection:
+            cursor = connection.cursor()
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    @contextmanager
+    def connected(self, user: str = "roskva", database: str = "shop") -> Iterator[Any]:
+        connection = psycopg2.connect(
+            host="127.0.0.1", port=self.port, user=user, dbname=database, connect_timeout=5
+        )
+        connection.autocommit = True
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [self._binaries / program, *arguments], user=_user(), check=True, capture_output=True
+        )
+
+
+def _user() -> str | None:
+    return UNPRIVILEGED if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name

@@ -1,0 +1,146 @@
+"""The direct flow, with shards that are away, refuse, answer late, and are asked twice."""
+
+import random
+from collections import deque
+
+import pytest
+
+from roskva.core.effects import Event as CoreEvent
+from roskva.core.effects import FromLink, LinkDown, LinkUp, SendLink, Tick
+from roskva.model import Update, app_key, shard_of
+from roskva.sources.change import version_of
+from roskva.sources.direct import DirectFlow, Effect, MoveMarker, ReadLog, Records
+from roskva.wire.links import NotPublished, PublishUpdates, ResetApp, UpdatesPublished
+
+SHARDS = 3
+
+
+def change(offset: int, row: str, ordinal: int = 1) -> tuple[int, Update]:
+    return offset, Update(f"shop/products/{row}", version_of(ordinal, offset), None, b"{}", 7)
+
+
+def doubt(offset: int, ordinal: int) -> tuple[int, Update]:
+    return offset, Update(app_key("shop"), ordinal, "", b"{}", reset=True)
+
+
+def reached(flow: DirectFlow) -> DirectFlow:
+    for shard in range(SHARDS):
+        flow.step(LinkUp(shard), 0.0)
+    return flow
+
+
+def sent(effects: list[Effect]) -> list[Update]:
+    found = []
+    for effect in effects:
+        if isinstance(effect, SendLink) and isinstance(effect.message, PublishUpdates):
+            found += effect.message.updates
+    return found
+
+
+def answers(effects: list[Effect]) -> list[CoreEvent]:
+    found: list[CoreEvent] = []
+    for effect in effects:
+        if isinstance(effect, SendLink) and isinstance(effect.message, PublishUpdates):
+            versions = [update.version for update in effect.message.updates]
+            done = UpdatesPublished(effect.message.request, versions)
+            found.append(FromLink(effect.link, done))
+    return found
+
+
+def test_the_last_change_of_a_row_is_published_and_the_marker_follows_the_answers() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    effects = flow.step(Records([change(1, "a"), change(2, "b"), change(3, "a")], 3), 0.0)
+    assert {update.object: update.version for update in sent(effects)} == {
+        "shop/products/a": version_of(1, 3),
+        "shop/products/b": version_of(1, 2),
+    }
+    assert all(update.payload is None for update in sent(effects))
+    assert not any(isinstance(effect, MoveMarker) for effect in effects)
+    moved = [each for answer in answers(effects) for each in flow.step(answer, 0.0)]  # type: ignore[arg-type]
+    assert MoveMarker(3) in moved
+
+
+def test_a_doubt_waits_for_what_is_before_it_and_what_is_behind_it_waits_for_every_shard() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    first = flow.step(Records([change(1, "a"), doubt(2, 5), change(3, "a", 5)], 3), 0.0)
+    [before] = sent(first)
+    assert before.version == version_of(1, 1)
+    [answer] = answers(first)
+    asked = flow.step(answer, 0.0)  # type: ignore[arg-type]
+    resets = [each for each in asked if isinstance(each, SendLink)]
+    assert [each.message for each in resets] == [ResetApp(0, "shop", 5)] * SHARDS
+    for shard in range(SHARDS):
+        assert not sent(asked)
+        asked = flow.step(FromLink(shard, UpdatesPublished(0, [5])), 0.0)
+    [after] = sent(asked)
+    assert after.version == version_of(5, 3)
+
+
+def test_a_shard_that_does_not_answer_a_reset_is_asked_again() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    flow.step(Records([doubt(1, 5)], 1), 0.0)
+    flow.step(FromLink(0, UpdatesPublished(0, [5])), 0.0)
+    flow.step(FromLink(1, NotPublished(0, "unavailable", "not yet")), 0.0)
+    flow.step(LinkDown(2), 0.0)
+    again = flow.step(Tick(), flow.next_deadline())
+    assert [each.link for each in again if isinstance(each, SendLink)] == [1]
+    back = flow.step(LinkUp(2), 3.0)
+    assert ResetApp(0, "shop", 5) in [e.message for e in back if isinstance(e, SendLink)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_row_ends_with_its_last_version_whatever_shards_do(seed: int) -> None:
+    dice = random.Random(seed)
+    ordinal, log = 1, [doubt(1, 1)]
+    for offset in range(2, 120):
+        if dice.random() < 0.05:
+            ordinal += 1
+            log.append(doubt(offset, ordinal))
+        else:
+            log.append(change(offset, dice.choice("abcdefgh"), ordinal))
+    feed: list[dict[str, int]] = [{} for _ in range(SHARDS)]
+    generations = [0] * SHARDS
+    marker, resets = 0, 0
+    while marker < len(log):
+        flow = DirectFlow(SHARDS, marker, 1.0, None)
+        pending: deque[Effect] = deque(reached(flow).step(Tick(), 0.0))
+        pending.append(ReadLog(marker))
+        now = 0.0
+        for _ in range(dice.randrange(20, 200)):  # then it is killed
+            now += 0.05
+            event: object = Tick()
+            if pending:
+                pending.rotate(-dice.randrange(2))
+                effect = pending.popleft()
+                match effect:
+                    case MoveMarker(offset=offset):
+                        marker = max(marker, offset)
+                    case ReadLog(after=after):
+                        part = log[after : after + dice.randrange(1, 12)]
+                        event = Records(part, part[-1][0]) if part else Tick()
+                    case SendLink(link=int() as shard, message=PublishUpdates() as message):
+                        refused = dice.random() < 0.2
+                        for update in () if refused else message.updates:
+                            assert shard == shard_of(update.object, SHARDS)
+                            versions = feed[shard]
+                            old = versions.get(update.object, 0)
+                            versions[update.object] = max(old, update.version)
+                        numbers = [update.version for update in message.updates]
+                        answer = UpdatesPublished(message.request, numbers)
+                        no = NotPublished(message.request, "unavailable", "not now")
+                        event = FromLink(shard, no if refused else answer)
+                    case SendLink(link=int() as shard, message=ResetApp(generation=generation)):
+                        if generation > generations[shard]:
+                            generations[shard], feed[shard] = generation, {}
+                            resets += 1
+                        if dice.random() < 0.7:
+                            event = FromLink(shard, UpdatesPublished(0, [generation]))
+            pending += flow.step(event, now)  # type: ignore[arg-type]
+    expected: dict[str, int] = {}
+    for _, update in log:
+        if update.reset:
+            expected = {}
+        else:
+            expected[update.object] = update.version
+    assert {k: v for shard in feed for k, v in shard.items()} == expected
+    assert resets == SHARDS * sum(update.reset for _, update in log)
