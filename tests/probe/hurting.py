@@ -15,7 +15,8 @@ from tests.serving.nodes import Node, await_that
 
 EVERY_S: Final = 0.5
 NOTICE_ROUNDS: Final = 4
-"""One that was under way, and one that sees it all; and as many again for a busy machine."""
+"""One that was under way, and one that sees it all; and as many again for a busy machine. How long
+a round may take is in `test_notice.py`."""
 SETTLED_S: Final = 180.0
 """Spark starts within it, also on a busy machine."""
 _HELD_S: Final = 0.4

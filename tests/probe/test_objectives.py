@@ -4,7 +4,8 @@ import pytest
 
 from roskva.config import SLIS, ProbeConfig, SloConfig
 from roskva.model import PROBE_APP, ObjectId, shard_of
-from roskva.probe.objectives import DAY_S, HOUR_S, Budget, Objectives, missed, sentence
+from roskva.probe.history import DAY_S
+from roskva.probe.objectives import HOUR_S, Budget, Objectives, missed, sentence
 from roskva.probe.paths import what_is_wrong
 from roskva.probe.round import PATHS, Measurement, objects
 from roskva.wire.admin import PartNow, PipelineNow
@@ -68,9 +69,9 @@ def test_what_is_longer_ago_than_a_day_is_forgotten_and_takes_no_room() -> None:
 
 
 def test_what_was_not_measured_is_neither_kept_nor_missed() -> None:
-    watch = Objectives(ProbeConfig(), SLO, 1)
-    watch.add_round([Measurement("publish", 0.01), Measurement("notify-mqtt", 0.02)])
-    found = watch.add_round([Measurement("publish", None, "the disk is full")])
+    watch = Objectives(ProbeConfig(), SLO, 1, 0.0)
+    watch.add_round([Measurement("publish", 0.01), Measurement("notify-mqtt", 0.02)], 5.0)
+    found, _ = watch.add_round([Measurement("publish", None, "the disk is full")], 10.0)
     publish, mqtt = found.objectives
     assert (publish.kept, publish.measured, publish.missed) == (False, 2, 1)
     assert publish.text == "publish fails (publisher → feed): the disk is full."

@@ -150,9 +150,9 @@ class Paths:
         self._target = target
         self._http = http
 
-    async def register(self, progress: Progress) -> float:
+    async def register(self, progress: Progress, within_s: float) -> float:
         began, name = time.perf_counter(), self._target.first
-        async with self._client("register", PROBE_APP) as client:
+        async with asyncio.timeout(within_s), self._client("register", PROBE_APP) as client:
             await client.register(name, version=0)
             async for event in client:
                 if isinstance(event, Trouble):

@@ -97,7 +97,7 @@ class _Round:
             work.append(self._listen("notify-pipeline", listener, slow))
             publishing.append(self._publish(slow, PROBE_SLOW_APP, [target.first]))
         found += await asyncio.gather(
-            *work, self._published(*publishing), self._measured("register", self._register)
+            *work, self._published(*publishing), self._measured("register", paths.register)
         )
         return [outcome for outcome in found if outcome is not None]
 
@@ -115,10 +115,6 @@ class _Round:
             return Measurement(sli, None, self._late(progress, within_s))
         except _TROUBLE as error:
             return Measurement(sli, None, _text_of(error))
-
-    async def _register(self, progress: Progress, within_s: float) -> float:
-        async with asyncio.timeout(within_s):
-            return await self._paths.register(progress)
 
     async def _listen(
         self, sli: str, listener: Listener, publication: "_Publication"
