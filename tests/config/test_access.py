@@ -84,6 +84,10 @@ revoked = {{ alice = 2026-01-31T12:00:00+01:00 }}
         ('jwks = "empty.json"', "roskva.toml:2: empty.json is no set of keys"),
         ('jwks = "secret.json"', "roskva.toml:2: secret.json holds a secret key"),
         ('jwks = "http://login.example/jwks"', "roskva.toml:2: jwks is asked over https"),
+        (
+            'jwks = "https://a:my-secret@login.example/"',
+            "roskva.toml:2: jwks has a user or password",
+        ),
         ('hook = "http://backend.example"\nregister = ["**"]', "roskva.toml:2: hook is asked over"),
         ('hook = "backend"\nregister = ["**"]', "roskva.toml:2: hook is a URL"),
         ('hook = "https://backend.example"', "roskva.toml:2: nobody may register"),
@@ -91,6 +95,16 @@ revoked = {{ alice = 2026-01-31T12:00:00+01:00 }}
         ('register = ["**/x"]', "roskva.toml:2: '**/x' is no pattern"),
         ('register = ["a+"]', "roskva.toml:2: 'a+' is no pattern"),
         ('register = [""]', "roskva.toml:2: '' is no pattern"),
+        (
+            'channels = ["mqtt", "smtp"]',
+            'roskva.toml:2: channels must be a list of "events", "http"',
+        ),
+        ("authorise_at_publish = true", "roskva.toml:2: there is nobody to ask: set hook"),
+        (
+            'authorise_at_publish = true\nhook = "https://backend.example"\nregister = ["**"]',
+            "roskva.toml:2: nobody with a JWT may publish",
+        ),
+        ("channels = []", "roskva.toml:2: channels is empty"),
         ('publish = ["{user}/x"]', "roskva.toml:2: '{user}/x' is no pattern"),
         ("generation = 2026-01-31T12:00:00", "roskva.toml:2: generation must be a date and time"),
         ("generation = 3", "roskva.toml:2: generation must be a date and time"),

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from roskva.channels.mqtt import MqttLimits
 from roskva.cli.config import template
 from roskva.config import (
     NAMED,
@@ -16,10 +18,12 @@ from roskva.config import (
     FeedConfig,
     LimitsConfig,
     NodeConfig,
+    SessionsConfig,
+    files_of_store,
     load,
     settings,
 )
-from roskva.config.sections import FILES_NOT_CLIENTS
+from roskva.core.registrar import RegistrarConfig
 from roskva.errors import BadConfig
 from roskva.feed.log import LogConfig
 from roskva.server.directory import DEFAULT_SHARDS, MAX_SHARDS
@@ -148,6 +152,18 @@ host = "x"
             "[limits]\nmax_frame_bytes = 4096\n[apps.big]\nmax_payload_bytes = 8192\n",
             "roskva.toml:4: a payload of 8192 bytes does not fit into max_frame_bytes",
         ),
+        (
+            "[sessions]\nheartbeat_seconds = 20\nresend_seconds = 100\n",
+            "roskva.toml:3: a session is over after 80 s of silence, and would be looked at",
+        ),
+        (
+            "[sessions]\nheartbeat_seconds = 20\nevents_ping_seconds = 30\n",
+            "roskva.toml:3: a stream of events is heard of with its pings",
+        ),
+        (
+            "[node]\ntoken_hours = 1\n[sessions]\nresend_seconds = 2000\n",
+            "roskva.toml:4: tokens are replaced half-way to their end",
+        ),
         ("[limits]\nwishes = 3\n", "roskva.toml:2: [limits] has no key wishes; it may"),
     ],
 )
@@ -174,10 +190,32 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_connections_follow_the_open_file_limit() -> None:
-    assert LimitsConfig().connections(20_000) == 20_000 - 256
-    assert LimitsConfig(max_connections=100).connections(20_000) == 100
-    assert LimitsConfig(max_connections=100_000).connections(1024) == 768
-    assert LimitsConfig().connections(64) == 1
+    assert LimitsConfig().connections(20_000, 4) == 20_000 - 128 - 4 * 268
+    assert LimitsConfig(max_connections=100).connections(20_000, 4) == 100
+    assert LimitsConfig(max_connections=100_000).connections(1024, 4) == 768
+    assert LimitsConfig().connections(1024, 100) == 256
+    assert LimitsConfig().connections(64, 4) == 16
+
+
+def test_the_files_of_stores_and_clients_are_fewer_than_a_process_may_open() -> None:
+    for open_files in (1024, 4096, 20_000, 1_000_000):
+        for shards in (1, 4, 16):
+            stores = shards * files_of_store(open_files, shards)
+            clients = LimitsConfig().connections(open_files, shards)
+            assert stores + clients + 128 <= open_files
+    assert files_of_store(1024, 4) == 20
+    assert files_of_store(20_000, 4) == 256
+
+
+def test_feeds_take_a_share_of_the_disk_or_less() -> None:
+    gib = 1 << 30
+    assert FeedConfig().max_bytes(64 * gib, 4) == 4 * gib
+    assert FeedConfig(retention_bytes=gib).max_bytes(64 * gib, 4) == gib
+    assert FeedConfig(last_resort_bytes=2 * gib).max_bytes(64 * gib, 4) == 2 * gib
+    assert FeedConfig().max_bytes(gib, 1024) == FeedConfig().segment_bytes
+    unlimited = FeedConfig(retention_share=None)
+    assert unlimited.max_bytes(64 * gib, 4) is None
+    assert replace(unlimited, last_resort_bytes=gib).max_bytes(64 * gib, 4) is None
 
 
 def test_defaults_are_those_of_the_parts_they_configure() -> None:
@@ -187,11 +225,15 @@ def test_defaults_are_those_of_the_parts_they_configure() -> None:
     assert feed.retention_hours == (log.retention.max_age_us or 0) / 3_600_000_000
     assert feed.retention_bytes is log.retention.max_bytes
     assert LimitsConfig().max_frame_bytes == MAX_FRAME_BYTES
+    sessions, core = SessionsConfig(), RegistrarConfig("r", 1)
+    assert sessions.heartbeat_seconds == core.heartbeat
+    assert sessions.missed_heartbeats == core.missed_heartbeats
+    assert sessions.resend_seconds == core.scan_interval
+    assert sessions.ack_flush_seconds == core.ack_flush
+    assert sessions.mqtt_keep_alive_seconds == MqttLimits().max_keep_alive_s
     [shards] = [s for s in settings(NodeConfig) if s.key == "shards"]
     assert shards.expected.endswith(f"to {MAX_SHARDS:,}")
     assert f"{DEFAULT_SHARDS} if this is not set" in shards.description
-    [connections] = [s for s in settings(LimitsConfig) if s.key == "max_connections"]
-    assert f"less {FILES_NOT_CLIENTS}." in connections.description
 
 
 def test_defaults_pass_their_own_checks(file: Path) -> None:

@@ -28,6 +28,7 @@ from roskva.core.effects import (
     LoadClient,
     Loaded,
     LoadObjects,
+    LoadPage,
     ObjectRow,
     Persist,
     Persisted,
@@ -157,6 +158,8 @@ class RunningShard:
                 return Loaded(id, self.objects(*keys))
             case LoadClient(id=id, client=client):
                 return Loaded(id, self.client_row(client))
+            case LoadPage(id=id):
+                return Loaded(id, layout.read_page(self.store, effect, 1))
             case ReadFeed():
                 return self._read_feed(Marker(effect.lineage, effect.after))
         raise AssertionError(effect)

@@ -1,14 +1,18 @@
 """How fast somebody may publish."""
 
 from roskva.config import LimitsConfig
-from roskva.model import NOBODY, Principal
+from roskva.model import Principal
 from roskva.server import admission
-from roskva.server.admission import PublishRates
+from roskva.server.admission import KEYLESS_BURST_S, PublishRates
 
 KEY = Principal("key-1", "app", key=True)
 ALICE, BOB = Principal("alice", "app"), Principal("bob", "app")
+RATE = 64 * 1024
 LIMITS = LimitsConfig(
-    publishes_per_second=100, client_publishes_per_second=10, max_publish_updates=20
+    publishes_per_second=100,
+    client_publishes_per_second=10,
+    max_publish_updates=20,
+    keyless_publish_bytes_per_second=RATE,
 )
 
 
@@ -53,9 +57,35 @@ def test_over_a_long_time_nobody_gets_more_than_the_rate() -> None:
     assert 1000 <= taken <= 1101
 
 
-def test_a_node_without_keys_has_no_rates() -> None:
-    found, _ = limited()
-    assert found.take(NOBODY, 1_000_000) == 1_000_000
+def test_without_keys_an_address_has_a_rate_in_bytes() -> None:
+    found, clock = limited()
+    half = [RATE] * (KEYLESS_BURST_S // 2)
+    assert found.take_bytes("1.2.3.4", half) == len(half)
+    assert found.take_bytes("1.2.3.4", [RATE, *half]) == len(half)
+    assert found.take_bytes("1.2.3.4", [1]) == 0
+    assert found.take_bytes("5.6.7.8", half) == len(half)
+    clock.now += 0.5
+    assert found.take_bytes("1.2.3.4", [RATE // 4] * 4) == 2
+    clock.now += 3600
+    assert found.take_bytes("1.2.3.4", [RATE] * 100) == KEYLESS_BURST_S
+
+
+def test_a_large_request_is_refused_unread_while_there_is_little_left() -> None:
+    found, clock = limited()
+    assert found.has_bytes("1.2.3.4", 1 << 30)
+    found.take_bytes("1.2.3.4", [RATE] * KEYLESS_BURST_S)
+    assert not found.has_bytes("1.2.3.4", 1)
+    assert found.has_bytes("5.6.7.8", 1)
+    clock.now += 0.25
+    assert found.has_bytes("1.2.3.4", RATE // 4)
+    assert not found.has_bytes("1.2.3.4", 1 << 30)
+    clock.now += 0.25
+    assert found.has_bytes("1.2.3.4", 1 << 30)
+
+
+def test_without_keys_there_may_be_no_rate() -> None:
+    found = PublishRates(LimitsConfig(keyless_publish_bytes_per_second=None))
+    assert found.take_bytes("1.2.3.4", [1 << 20] * 1000) == 1000
 
 
 def test_whoever_was_idle_is_forgotten() -> None:

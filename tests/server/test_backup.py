@@ -30,7 +30,7 @@ from roskva.server.backup import (
     MANIFEST,
     BackedUp,
     Manifest,
-    back_up_stopped,
+    back_up,
     encode_manifest,
     make_backup,
     read_manifest,
@@ -52,7 +52,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
             publish(log, 10, 20, 30, 40, 50)
             log.close()
             apply_in(shard.path, 30, 3)
-    back_up_stopped(data, directory / "backup", NOW_US)
+    back_up(data, directory / "backup", NOW_US)
     return directory
 
 
@@ -128,7 +128,7 @@ def test_retention_goes_on_after_a_restore(backup: Path, tmp_path: Path) -> None
 
 def test_a_backup_of_what_was_restored_keeps_the_loss_in_mind(backup: Path, tmp_path: Path) -> None:
     restore(backup, tmp_path / "once")
-    back_up_stopped(DataDirectory.open(tmp_path / "once"), tmp_path / "again", NOW_US)
+    back_up(DataDirectory.open(tmp_path / "once"), tmp_path / "again", NOW_US)
     shards = restore(tmp_path / "again", tmp_path / "twice", nothing_published_since=True)
     assert all(shard.new_epoch for shard in shards)
     with DataDirectory.open(tmp_path / "twice").own(0) as shard:
@@ -229,7 +229,7 @@ def test_retention_during_a_backup_leaves_no_hole_in_it(
                 for segment in sorted(feed.glob("*.log"))[:-2]:
                     segment.unlink()
 
-    back_up_stopped(data, tmp_path / "backup", NOW_US, expire)
+    back_up(data, tmp_path / "backup", NOW_US, expire)
     restore(tmp_path / "backup", tmp_path / "new", nothing_published_since=True)
     with DataDirectory.open(tmp_path / "new").own(0) as shard:
         assert catch_up(shard.path) == CaughtUp([40, 50], [])
@@ -269,7 +269,7 @@ def test_c72_an_older_store_without_its_range_or_its_feed_is_told_so(
 
 def test_nothing_is_ever_written_over(data: DataDirectory, backup: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="not empty: name an empty or a new directory"):
-        back_up_stopped(data, backup, NOW_US)
+        back_up(data, backup, NOW_US)
     with pytest.raises(BadConfig, match="not empty: name an empty or a new directory"):
         restore(backup, data.path)
     (tmp_path / "file").touch()
@@ -284,7 +284,7 @@ def test_a_running_node_is_not_backed_up_behind_its_back(
     data: DataDirectory, tmp_path: Path
 ) -> None:
     with data.own(1), pytest.raises(Locked, match="in use by another process"):
-        back_up_stopped(data, tmp_path / "backup", NOW_US)
+        back_up(data, tmp_path / "backup", NOW_US)
     assert not (tmp_path / "backup").exists()
 
 
@@ -326,9 +326,9 @@ def test_a_backup_that_fails_leaves_nothing_behind(data: DataDirectory, tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        back_up_stopped(data, tmp_path / "backup", NOW_US, stop)
+        back_up(data, tmp_path / "backup", NOW_US, stop)
     assert list((tmp_path / "backup").iterdir()) == []
-    back_up_stopped(data, tmp_path / "backup", NOW_US)
+    back_up(data, tmp_path / "backup", NOW_US)
 
 
 def test_a_manifest_of_a_newer_format_or_with_a_path_that_leads_out_is_refused(
@@ -349,18 +349,18 @@ def test_a_manifest_of_a_newer_format_or_with_a_path_that_leads_out_is_refused(
 def test_damage_from_before_the_backup_is_restored_as_it_is_and_named(
     data: DataDirectory, tmp_path: Path
 ) -> None:
-    segment = sorted((data.shard_path(0) / "feed").glob("*.log"))[1]
+    segment = sorted(ShardPlace(data, 0).feed_path.glob("*.log"))[1]
     content = bytearray(segment.read_bytes())
     content[-40] ^= 1
     segment.write_bytes(content)
-    back_up_stopped(data, tmp_path / "backup", NOW_US)
+    back_up(data, tmp_path / "backup", NOW_US)
     damaged, sound = restore(tmp_path / "backup", tmp_path / "new", nothing_published_since=True)
     assert (damaged.unreadable, sound.unreadable) == ([(2, 2)], [])
 
 
 def test_progress_reaches_its_end(data: DataDirectory, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    made: Manifest = back_up_stopped(
+    made: Manifest = back_up(
         data, tmp_path / "backup", NOW_US, lambda done, total: seen.append((done, total))
     )
     size = sum(file.size for file in made.files)

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-import typer
 from tests.server.history import apply_in, open_feed, publish
 from typer.testing import CliRunner, Result
 
-from roskva.cli.backup import register
+from roskva.cli.main import application
 from roskva.server.backup import MANIFEST
 from roskva.server.directory import DataDirectory
 
@@ -23,9 +22,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def roskva(*arguments: str | Path) -> Result:
-    app = typer.Typer()
-    register(app)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(application(["backup"]), [str(argument) for argument in arguments])
 
 
 def test_there_and_back_again(data: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from roskva.disk import RealDisk
 from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Locked
 from roskva.feed.record import write_record
-from roskva.server.directory import FORMAT, DataDirectory
+from roskva.server.directory import FORMAT, DataDirectory, ShardPlace
 from roskva.store.base import Put
 from roskva.store.rocksdb import RocksStore
 
@@ -120,10 +120,10 @@ def test_a_shard_from_elsewhere_is_refused(tmp_path: Path) -> None:
     ours = DataDirectory.open_or_create(tmp_path / "ours")
     ours.own(1).close()
     theirs = DataDirectory.open_or_create(tmp_path / "theirs")
-    ours.shard_path(1).rename(theirs.shard_path(1))
+    ShardPlace(ours, 1).path.rename(ShardPlace(theirs, 1).path)
     with pytest.raises(BadConfig, match="shard 1 of 4 of another data directory: move it back"):
         theirs.own(1)
-    theirs.shard_path(1).rename(ours.shard_path(2))
+    ShardPlace(theirs, 1).path.rename(ShardPlace(ours, 2).path)
     with pytest.raises(BadConfig, match="move it back"):
         ours.own(2)
 
@@ -131,7 +131,7 @@ def test_a_shard_from_elsewhere_is_refused(tmp_path: Path) -> None:
 def test_every_flipped_bit_of_a_meta_file_is_noticed(tmp_path: Path) -> None:
     data = DataDirectory.open_or_create(tmp_path / "data")
     data.own(0).close()
-    for path in (data.path / "meta", data.shard_path(0) / "meta"):
+    for path in (data.path / "meta", ShardPlace(data, 0).path / "meta"):
         good = path.read_bytes()
         for bit in range(len(good) * 8):
             bad = bytearray(good)

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.golden import make
 
@@ -12,6 +13,7 @@ from roskva.feed.base import START, Batch, Marker
 from roskva.feed.check import repair, verify
 from roskva.feed.log import Log
 from roskva.feed.reader import LogReader
+from roskva.feed.record import read_markers
 from roskva.model import Update
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.store import rows
@@ -21,28 +23,45 @@ from roskva.store.rocksdb import RocksStore
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-@pytest.fixture(params=["v1", "v2"])
-def data(request: pytest.FixtureRequest, tmp_path: Path) -> DataDirectory:
-    shutil.copytree(GOLDEN / request.param, tmp_path / "data")
+@pytest.fixture(params=["v1", "v2", "v3"])
+def version(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def updates(version: str) -> list[Update]:
+    return make.UPDATES if version < "v3" else [*make.UPDATES, *make.OF_APPS]
+
+
+@pytest.fixture
+def data(version: str, tmp_path: Path) -> DataDirectory:
+    shutil.copytree(GOLDEN / version, tmp_path / "data")
     return DataDirectory.open_or_create(tmp_path / "data", make.SHARDS)
 
 
-def test_every_row_of_a_golden_directory_is_as_it_was_written(data: DataDirectory) -> None:
+def test_every_row_of_a_golden_directory_is_as_it_was_written(
+    version: str, data: DataDirectory, updates: list[Update]
+) -> None:
+    objects, marker = make.OBJECTS, PutShard(make.EPOCH, make.LINEAGE, len(updates))
+    if version >= "v3":
+        objects = make.OBJECTS | make.OF_A_GENERATION
+        marker = msgspec.structs.replace(marker, generations=make.GENERATIONS)
     for number in range(make.SHARDS):
         with data.own(number) as shard:
             store = RocksStore(shard.store_path)
-            check_rows(store)
+            check_rows(store, objects, marker)
             check_goes_on(store)
             store.close()
 
 
-def check_rows(store: Store) -> None:
-    keys = list(make.OBJECTS)
-    assert rows.object_rows(keys, store.read_cells(rows.object_cells(keys))) == make.OBJECTS
+def check_rows(store: Store, objects: dict[str, ObjectRow], marker: PutShard) -> None:
+    keys = list(objects)
+    assert rows.object_rows(keys, store.read_cells(rows.object_cells(keys))) == objects
     expected = ClientRow(make.BOOT << 32, "app-1", make.REGISTERED)
     assert rows.client_row(store.read(rows.client_key(make.CLIENT))) == expected
     shard_row = store.read(rows.SHARD_ROW)
-    assert rows.shard_row(shard_row) == PutShard(make.EPOCH, make.LINEAGE, len(make.UPDATES))
+    assert rows.shard_row(shard_row) == marker
     assert rows.boot_of(shard_row) == make.BOOT
     assert len(list(store.scan())) == len(keys) + 2
 
@@ -55,14 +74,16 @@ def check_goes_on(store: Store) -> None:
     assert rows.object_rows([key], store.read_cells(rows.object_cells([key]))) == {key: before}
 
 
-def test_every_update_of_a_golden_feed_can_be_read_and_more_appended(data: DataDirectory) -> None:
+def test_every_update_of_a_golden_feed_can_be_read_and_more_appended(
+    data: DataDirectory, updates: list[Update]
+) -> None:
     for number in range(make.SHARDS):
         with data.own(number) as shard:
-            assert updates_in(shard) == make.UPDATES
+            assert updates_in(shard) == updates
             problems = verify(RealDisk(), str(shard.feed_path))
             assert [checked.problems for checked in problems if checked.problems] == []
             append(shard, Update("contacts/alice", 42))
-            assert updates_in(shard) == [*make.UPDATES, Update("contacts/alice", 42)]
+            assert updates_in(shard) == [*updates, Update("contacts/alice", 42)]
 
 
 def test_there_is_nothing_to_repair_in_a_golden_feed(data: DataDirectory) -> None:
@@ -85,7 +106,7 @@ def updates_in(shard: OwnedShard) -> list[Update]:
 
 def append(shard: OwnedShard, update: Update) -> None:
     log = Log.open(RealDisk(), str(shard.feed_path), lineage=1, now_us=make.NOW_US)
-    assert log.markers() == {"bridge": make.MARKER}
+    assert read_markers(RealDisk(), str(shard.feed_path)) == ({"bridge": make.MARKER}, [])
     log.append([update])
     log.commit(make.NOW_US)
     log.close()

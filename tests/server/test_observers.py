@@ -1,6 +1,7 @@
 """Counting what the prober does apart; writing traces down, until the node stops."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,14 +102,31 @@ def test_what_the_prober_does_is_counted_apart() -> None:
     objects = ["a/x", f"{PROBE_APP}/x", "a/y", f"{PROBE_SLOW_APP}/x", "a/x"]
     counters.appended([(i, Update(key, 1)) for i, key in enumerate(objects, 1)])
     assert counters.published == {"users": 3, "probe": 2}
-    counters.told([Notification("a/x", 1, 1), Notification("a/y", None, 1)], 5)
-    counters.told([Notification(f"{PROBE_APP}/x", 1, 1)], 1)
+    counters.handed([Notification("a/x", 1, 1), Notification("a/y", None, 1)], 5)
+    counters.handed([Notification(f"{PROBE_APP}/x", 1, 1)], 1)
     counts = counters.notifications
     assert {which: count for which, count in counts.items() if count} == {
         ("users", "version"): 5,
         ("users", "unknown"): 5,
         ("probe", "version"): 1,
     }
+
+
+def test_updates_are_counted_by_the_way_by_which_they_came(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counters = observers.TrafficCounters()
+    caplog.set_level(logging.INFO)
+    for way, updates in (("fast", 5), ("bridge", 3), ("bridge", 2), ("own", 1)):
+        counters.applied(1, way, updates)  # type: ignore[arg-type]
+    assert counters.ways == {1: {"fast": 5, "bridge": 5, "own": 1, "start": 0}}
+    counters.reads_alone(1, True)
+    assert counters.alone == {1}
+    counters.reads_alone(1, False)
+    assert counters.alone == set()
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "shard 1 reads its feed by itself" in first
+    assert "to the bridge again" in second
 
 
 async def stop(keeping: "asyncio.Task[None]") -> None:

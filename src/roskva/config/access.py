@@ -78,6 +78,14 @@ def open_to_this_machine(config: Config) -> bool:
     return is_loopback(node.host) and not node.behind_proxy and not has_keys(config)
 
 
+def takes_any_name(config: Config) -> bool:
+    """Whether it cannot matter by which name clients call the node. Nothing says how it is called,
+    and nobody is told anything without a credential, which no browser shows by itself."""
+    node = config.node
+    named = bool(node.allowed_hosts) or config.tls.enabled
+    return has_keys(config) and not named and not is_loopback(node.host)
+
+
 def exposed(config: Config) -> list[str]:
     """What would be wrong with starting it, each with what to do; nothing if all is well."""
     node, found = config.node, []
@@ -93,6 +101,11 @@ def exposed(config: Config) -> list[str]:
                 f"{node.host} can be reached from other machines, and no app has keys, so whoever "
                 "reaches it may publish and read everything: give each app keys under [apps.NAME]"
             )
+    found += [
+        f"{path} holds a secret, and everybody on this machine may read it: chmod 600 it"
+        for path in _secret_files(config)
+        if _everybody_may_read(path)
+    ]
     admin = config.admin
     if admin.port is not None and not is_loopback(admin.host):
         if not config.tls.enabled:
@@ -106,6 +119,26 @@ def exposed(config: Config) -> list[str]:
                 "[admin], or leave it on 127.0.0.1"
             )
     return found
+
+
+def _secret_files(config: Config) -> list[Path]:
+    """That the settings name."""
+    apps, ingest = {"": config.defaults, **config.apps}, config.ingest
+    named = [key for app in apps.values() for key in app.publish_keys]
+    named += [key for key in (config.admin.key, config.probe.key) if key is not None]
+    named += [source.key for source in ingest.values() if source.key is not None]
+    files = [Path(text.removeprefix("file:")) for text in named if text.startswith("file:")]
+    return files if config.tls.key is None else [*files, config.tls.key]
+
+
+def _everybody_may_read(path: Path) -> bool:
+    """A group may: it was made for that. A directory that is closed closes what is in it."""
+    try:
+        place = path.resolve()
+        entered = all(parent.stat().st_mode & 0o001 for parent in place.parents)
+        return entered and bool(place.stat().st_mode & 0o004)
+    except OSError:  # who reads it says what is wrong
+        return False
 
 
 # Access.
@@ -144,6 +177,8 @@ def check_access(config: Config) -> None:
 
 
 def _check_app(section: str, app: AppConfig) -> None:
+    if not app.channels:
+        raise _wrong(section, "channels", "channels is empty, and nobody could use it: name some")
     if app.jwks is not None:
         _check_place(section, "jwks", app.jwks)
         if "://" not in app.jwks:
@@ -164,7 +199,20 @@ def _check_app(section: str, app: AppConfig) -> None:
 
 
 def _check_hook(section: str, app: AppConfig) -> None:
-    asks = app.hook is not None or app.authorise_at_notify
+    asks_at_publish = app.authorise_at_publish
+    if asks_at_publish and app.hook is None:
+        raise _wrong(
+            section,
+            "authorise_at_publish",
+            "there is nobody to ask: set hook to a URL of the app's backend",
+        )
+    if asks_at_publish and not app.publish:
+        raise _wrong(
+            section,
+            "authorise_at_publish",
+            'nobody with a JWT may publish: say for which names it is asked, as publish = ["**"]',
+        )
+    asks = (app.hook is not None and not asks_at_publish) or app.authorise_at_notify
     if asks and not app.register:
         raise _wrong(
             section,
@@ -178,6 +226,8 @@ def _check_place(section: str, key: str, place: str) -> None:
     if "://" not in place:
         return
     url = urlsplit(place)
+    if "@" in url.netloc:
+        raise _wrong(section, key, f"{key} has a user or password in it: settings hold no secrets")
     if url.scheme == "https" and url.hostname:
         return
     if url.scheme == "http" and is_loopback(url.hostname or ""):
@@ -190,7 +240,7 @@ def _check_jwks_file(section: str, path: Path) -> None:
         found = msgspec.json.decode(path.read_bytes(), type=KeySet)
     except OSError as error:
         raise _wrong(section, "jwks", f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         found = KeySet([])
     if not found.keys:
         raise _wrong(

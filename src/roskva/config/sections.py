@@ -7,7 +7,7 @@ ranges and types are checked where settings come in (`sources.py`), who may do w
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, get_args, get_type_hints
@@ -15,6 +15,8 @@ from typing import Annotated, Final, Literal, NamedTuple, get_args, get_type_hin
 import msgspec
 from msgspec import Meta
 
+from roskva.core.expiry import DAY_S, Keep
+from roskva.core.shares import MaxShare
 from roskva.errors import BadConfig
 from roskva.model import MAX_PAYLOAD_BYTES, PROBE_APP, PROBE_SLOW_APP
 from roskva.wire.messages import MAX_FRAME_BYTES
@@ -23,16 +25,10 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Word = Annotated[str, Meta(min_length=1)]
 Moment = Annotated[datetime, Meta(tz=True)]
 
-SLIS: Final = (
-    "register",
-    "publish",
-    "notify-websocket",
-    "notify-events",
-    "notify-mqtt",
-    "notify-pipeline",
-    "reconnect",
-)
-"""What is measured."""
+Channel = Literal["websocket", "mqtt", "events", "http", "own"]
+CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
+
+Days = Annotated[float, Meta(ge=0.01, le=36_600)]
 
 Milliseconds = Annotated[int, Meta(ge=1, le=600_000)]
 Share = Annotated[float, Meta(ge=0.0, le=0.99999)]
@@ -40,13 +36,20 @@ Share = Annotated[float, Meta(ge=0.0, le=0.99999)]
 OFF: Final = "off"
 """How None is written in a file, a variable or a flag, where it is not the default."""
 
-FILES_NOT_CLIENTS: Final = 256
-"""Of the files a process may open, those it needs for itself: store, feed, links, listeners."""
+# Of the files a process may open, those that it needs for itself.
+_FILES_OF_NODE: Final = 128
+"""Listeners, links, questions to apps' hooks, backups."""
+_FILES_OF_SHARD: Final = 32
+"""At least; of these"""
+_FILES_NOT_OF_STORE: Final = 12
+"""are of its feed and its log."""
+_MOST_FILES_OF_STORE: Final = 256
 
 _ENVELOPE_BYTES: Final = 1024
 """What surrounds a payload in a frame or in the body of a publish, generously."""
 
 _ORIGIN: Final = re.compile(r"https?://[^/\s]+")
+_HOST: Final = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _MIB: Final = 1 << 20
 _TIB: Final = 1 << 40
 
@@ -84,6 +87,19 @@ def check_origins(origins: Iterable[str]) -> None:
             )
 
 
+def check_hosts(hosts: Iterable[str]) -> None:
+    for text in hosts:
+        if text != "*" and not _HOST.fullmatch(text):
+            raise Conflict(
+                f"allowed_hosts has {text!r}, which is no name: write node.example.com without "
+                "scheme or port, *.example.com, or *; addresses are always allowed",
+                "node.allowed_hosts",
+            )
+
+
+BatchMs = Annotated[int, Meta(ge=0, le=60_000)] | Literal["auto"]
+
+
 class AppConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How apps behave. What the table of an app does not set is taken from `[defaults]`."""
 
@@ -93,8 +109,24 @@ class AppConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_payload_bytes: Annotated[int, Meta(ge=0, le=16 * MAX_PAYLOAD_BYTES)] = MAX_PAYLOAD_BYTES
     """The largest payload of an update."""
     fast_path: bool = True
-    """Tell clients as soon as an update is durable. Without it they are told when the feed is next
-    read, which is later."""
+    """Tell clients as soon as an update is durable. Without it the bridge brings it, later; or, if
+    there is none, the shard reads its feed by itself."""
+    batch_ms: BatchMs = 0
+    """So long a shard keeps a new version back, to tell registrars the newest one only: less work
+    for an object that changes all the time, and a delay for each. `auto`: not at all while the
+    shard keeps up, and up to 100 ms when it does not."""
+    registrar_batch_ms: BatchMs = 0
+    """The same in each registrar, before it tells clients: `auto` follows whether it keeps up."""
+    channels: tuple[Channel, ...] = CHANNELS
+    """Over which the app may be used: WebSocket, MQTT, streams of events and long polls, requests
+    over HTTP (publish, reset, read), and the node's own channel."""
+    keep_clients_days: Days | None = 30
+    """Clients that were away for so long are forgotten: who comes back later is told everything
+    once. A client of several apps is kept for the longest of them; an MQTT 5 session goes earlier
+    if it says so itself."""
+    keep_objects_days: Days | None = None
+    """Objects that were not updated for so long, and that nobody online is registered for, are
+    dropped: who registers later is told that the version is unknown. Not set: never."""
     publish_keys: list[str] = []
     """Who shows one of these may publish and reset any object of the app: `sha256:` and the hash of
     the key in hex, `env:` and a variable, or `file:` and a path. See docs/security.md."""
@@ -120,6 +152,9 @@ class AppConfig(msgspec.Struct, frozen=True, kw_only=True):
     authorise_at_notify: bool = False
     """Ask again before each notification. It costs time for every client that is told; without it a
     registration stays good until it is given up."""
+    authorise_at_publish: bool = False
+    """Ask the hook, too, about every update and reset that `publish` allows whoever has a JWT. Who
+    has a publish key is not asked about."""
     generation: Moment | None = None
     """JWTs and tokens of the app's clients that were issued before this moment are void."""
     revoked: dict[str, Moment] | None = None
@@ -179,6 +214,14 @@ class SloConfig(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, sli: str) -> Slo:
         key = sli.replace("-", "_")
         return Slo(getattr(self, f"{key}_ms"), getattr(self, f"{key}_share"))
+
+
+SLIS: Final = tuple(
+    field.removesuffix("_ms").replace("_", "-")
+    for field in SloConfig.__struct_fields__
+    if field.endswith("_ms")
+)
+"""What is measured."""
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,9 +295,15 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     behind_proxy: tuple[str, ...] = ()
     """Addresses or networks (`10.0.0.0/8`) of the proxies that end TLS in front of this node. Only
     they are believed whom they speak for (X-Forwarded-For and X-Forwarded-Proto)."""
+    channel: Word | None = None
+    """A channel of your own, as `module:function`, beside the others: see docs/client.md. The
+    module has to be installed, or on PYTHONPATH."""
     allowed_origins: tuple[str, ...] = ()
     """Web pages of other origins that may use this node from a browser: `https://app.example.com`,
     or `*` for all."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that this node may be called by, beside those in its certificate, localhost and every
+    address: `node.example.com`, `*.example.com`, or `*` for any. See docs/security.md."""
     log: Literal["text", "json"] = "text"
     """Log lines for people, or one JSON object per line."""
     trace_one_in: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = 100
@@ -264,9 +313,15 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a client may stay away and come back by the token that it was granted, without
     another JWT."""
 
+    @property
+    def several(self) -> bool:
+        """Processes, instead of one that does everything."""
+        return bool(self.registrars or self.matchers)
+
     def __post_init__(self) -> None:
         check_networks(self.behind_proxy)
         check_origins(self.allowed_origins)
+        check_hosts(self.allowed_hosts)
         if self.mqtt_port and self.mqtt_port == self.port:
             raise Conflict(
                 f"port and mqtt_port are both {self.port}: give one of them another number",
@@ -286,9 +341,11 @@ class FeedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     retention_hours: Annotated[int, Meta(ge=1, le=24 * 3660)] | None = 7 * 24
     """Updates older than this are dropped, but never what a reader still needs."""
+    retention_share: Share | None = 0.25
+    """Of the disk, for the feeds of all shards together: the oldest updates beyond it are dropped,
+    but never what a reader still needs. One file per shard is kept whatever it is."""
     retention_bytes: Bytes | None = None
-    """The oldest updates beyond this size are dropped, but never what a reader still needs. Not
-    set: no limit."""
+    """The same for each shard as a size, if that is less. Not set: no limit but the share."""
     last_resort_bytes: Bytes | None = None
     """Beyond this size the oldest updates are dropped whoever needs them; the shard may then begin
     a new epoch. Not set: never."""
@@ -315,6 +372,22 @@ class FeedConfig(msgspec.Struct, frozen=True, kw_only=True):
                 "feed.last_resort_bytes",
             )
 
+    def max_bytes(self, disk_bytes: int, shards: int) -> int | None:
+        """Of the feed of one of so many shards, on a disk of this size."""
+        found = [] if self.retention_bytes is None else [self.retention_bytes]
+        if self.retention_share is not None:
+            share = int(disk_bytes * self.retention_share) // shards
+            found.append(max(share, self.segment_bytes))
+        if found and self.last_resort_bytes is not None:
+            found.append(self.last_resort_bytes)
+        return min(found, default=None)
+
+
+def files_of_store(open_files: int, shards: int) -> int:
+    """How many a shard's store may hold open: the process has a quarter for itself."""
+    room = (open_files // 4 - _FILES_OF_NODE) // shards
+    return min(max(room, _FILES_OF_SHARD) - _FILES_NOT_OF_STORE, _MOST_FILES_OF_STORE)
+
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What one client or one request may take of a node."""
@@ -327,20 +400,45 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Updates in one publish request."""
     max_body_bytes: Annotated[int, Meta(ge=4096, le=64 * _MIB)] = 4 * _MIB
     """The body of one HTTP request."""
-    handshakes_per_second: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    handshakes_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 1000
     """Clients beyond this, per process that serves them, are told to come back later."""
     handshake_seconds: Annotated[float, Meta(ge=0.1, le=60.0)] = 5.0
     """For each step until a client is known: the TLS handshake, the head of an HTTP request, a
     WebSocket's hello, MQTT's CONNECT."""
     body_seconds: Annotated[float, Meta(ge=0.1, le=600.0)] = 30.0
     """For the body of an HTTP request to arrive."""
+    write_seconds: Annotated[float, Meta(ge=0.1, le=600.0)] = 30.0
+    """Who takes nothing of what was written to it for so long is closed: answers and streams over
+    HTTP, and on WebSocket and MQTT the answers to its own requests. A client that is slow to read
+    notifications is none of these."""
+    publish_patience_s: Annotated[float, Meta(ge=0.0, le=60.0)] = 5.0
+    """Publishes for a process that is away wait so many seconds for another to take its place. 0:
+    they are refused at once. Publishers wait 10 seconds for an answer."""
+    held_updates: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000
+    """Updates that wait so, per process that serves clients. More are refused for now."""
+    held_bytes: Annotated[int, Meta(ge=_MIB, le=64 * _MIB)] = 32 * _MIB
+    """Their size; likewise."""
     publishes_per_second: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     """Updates that may be published with one publish key, per process that serves clients; a
     second's worth, or one request, at once."""
     client_publishes_per_second: Annotated[int, Meta(ge=1, le=10_000_000)] = 100
     """Updates of one principal with a JWT; likewise."""
-    max_sessions_per_principal: Annotated[int, Meta(ge=1, le=10_000_000)] = 1000
+    keyless_publish_bytes_per_second: Annotated[int, Meta(ge=1024, le=_TIB)] | None = 4 * _MIB
+    """Bytes that one address may publish where there are no keys, per process that serves clients;
+    four seconds' worth at once. `off`: as fast as the disk takes them."""
+    min_free_disk_bytes: Annotated[int, Meta(ge=0, le=1024 * _TIB)] | None = None
+    """If the disk with the data has less free than this, nothing is published until it has more
+    again; clients are served. Not set: a twentieth of the disk, 1 GiB at most."""
+    events_per_second: Annotated[int, Meta(ge=100, le=10_000_000)] = 10_000
+    """Events to the streams and polls of one principal, all together, per process that serves
+    clients; of nobody in particular, to those of one address."""
+    max_sessions_per_principal: Annotated[int, Meta(ge=1, le=10_000_000)] = 100
     """Sessions and streams of one principal, per process that serves clients."""
+    max_clients_per_principal: Annotated[int, Meta(ge=1, le=100_000_000)] = 1000
+    """Clients of one principal that are stored, online or not, per shard; of nobody in particular,
+    those of one address, if addresses are counted there (as for max_connections_per_address)."""
+    max_registrations_per_principal: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 100_000
+    """What they are all registered for; likewise."""
     max_connections_per_address: Annotated[int, Meta(ge=1, le=10_000_000)] = 1000
     """Per process that serves clients. This machine and the proxies of behind_proxy may have any
     number."""
@@ -351,13 +449,59 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """If a process uses more than this, likewise. Not set: nine tenths of what its container may
     have, if it is in one."""
     max_connections: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
-    """Connections per process that serves clients. Not set, or set too high: the open-file limit
-    less 256."""
+    """Connections per process that serves clients, whatever they are for, from the moment they are
+    accepted. Not set, or set too high: the open-file limit less what the process needs itself: a
+    quarter of it, and more for many shards."""
 
-    def connections(self, open_files: int) -> int:
+    @property
+    def max_share(self) -> MaxShare:
+        return MaxShare(self.max_clients_per_principal, self.max_registrations_per_principal)
+
+    def connections(self, open_files: int, shards: int) -> int:
         """How many connections a process may hold that may open so many files."""
-        room = max(1, open_files - FILES_NOT_CLIENTS)
+        own = _FILES_OF_NODE + shards * (files_of_store(open_files, shards) + _FILES_NOT_OF_STORE)
+        room = max(1, open_files - own, open_files // 4)
         return room if self.max_connections is None else min(self.max_connections, room)
+
+
+class SessionsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done for clients from time to time, and how long they may be silent. Longer times
+    spare batteries, and shorter ones notice sooner."""
+
+    heartbeat_seconds: Annotated[float, Meta(ge=10.0, le=86_400.0)] = 1200.0
+    """A client that has nothing to say over a WebSocket says so this often: it is told to."""
+    missed_heartbeats: Annotated[int, Meta(ge=2, le=100)] = 4
+    """After so many heartbeats without a word a session is over."""
+    resend_seconds: Annotated[float, Meta(ge=1.0, le=86_400.0)] = 60.0
+    """How often a session is looked at: whether it is over, and what it has not acked, which is
+    told again (not over MQTT and HTTP)."""
+    ack_flush_seconds: Annotated[float, Meta(ge=0.01, le=600.0)] = 2.0
+    """Acks are written after so long, many at once. What a crash takes of them is told again."""
+    websocket_ping_seconds: Annotated[float, Meta(ge=1.0, le=86_400.0)] = 30.0
+    """How often a WebSocket is pinged. One that has sent nothing since the last ping is closed."""
+    events_ping_seconds: Annotated[float, Meta(ge=1.0, le=86_400.0)] = 15.0
+    """How often a stream of events gets a comment, if there is nothing else. Proxies close streams
+    that are silent, often after a minute."""
+    mqtt_keep_alive_seconds: Annotated[int, Meta(ge=10, le=65_535)] = 1800
+    """The longest keep alive of MQTT 5 clients; who asks for more, or for none, is told this."""
+
+    def __post_init__(self) -> None:
+        silent_s = self.heartbeat_seconds * self.missed_heartbeats
+        if self.resend_seconds > silent_s:
+            raise Conflict(
+                f"a session is over after {silent_s:g} s of silence, and would be looked at every "
+                f"{self.resend_seconds:g} s only: make resend_seconds shorter, or heartbeats rarer",
+                "sessions.resend_seconds",
+                "sessions.heartbeat_seconds",
+                "sessions.missed_heartbeats",
+            )
+        if self.events_ping_seconds > self.heartbeat_seconds:
+            raise Conflict(
+                "a stream of events is heard of with its pings, which have to come as often as "
+                "heartbeats: make events_ping_seconds shorter, or heartbeat_seconds longer",
+                "sessions.events_ping_seconds",
+                "sessions.heartbeat_seconds",
+            )
 
 
 class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,11 +545,16 @@ class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often the source is looked at for more."""
     key: str | None = None
     """A publish key of its app, for a node with keys: `env:NAME` or `file:PATH`."""
+    dead_letter_days: Days | None = 30
+    """Files of dead letters that were not written to for so long are deleted."""
     with_node: bool = True
     """Run it with the node. Otherwise `roskva pipeline ingest NAME` runs it."""
 
 
-_OF_PROBER: Final = {PROBE_APP: AppConfig(), PROBE_SLOW_APP: AppConfig(fast_path=False)}
+_OF_PROBER: Final = {
+    PROBE_APP: AppConfig(keep_clients_days=1),
+    PROBE_SLOW_APP: AppConfig(keep_clients_days=1, fast_path=False),
+}
 """Whatever the defaults are."""
 
 
@@ -415,6 +564,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     apps: dict[str, AppConfig] = {}
     feed: FeedConfig = FeedConfig()
     limits: LimitsConfig = LimitsConfig()
+    sessions: SessionsConfig = SessionsConfig()
     tls: TlsConfig = TlsConfig()
     admin: AdminConfig = AdminConfig()
     pipeline: PipelineConfig = PipelineConfig()
@@ -423,7 +573,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     slo: SloConfig = SloConfig()
 
     def __post_init__(self) -> None:
-        for section, app in self._app_sections():
+        if 2 * self.sessions.resend_seconds > self.node.token_hours * 3600:
+            raise Conflict(
+                "tokens are replaced half-way to their end, when a session is looked at: make "
+                "resend_seconds shorter than half of token_hours",
+                "sessions.resend_seconds",
+                "node.token_hours",
+            )
+        apps = {f"apps.{name}": app for name, app in self.apps.items()}
+        for section, app in {"defaults": self.defaults, **apps}.items():
             # Three characters of JSON carry two bytes of a payload, or more.
             needed = app.max_payload_bytes * 3 // 2 + _ENVELOPE_BYTES
             for limit in ("max_frame_bytes", "max_body_bytes"):
@@ -439,10 +597,27 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def app(self, name: str) -> AppConfig:
         return _OF_PROBER.get(name) or self.apps.get(name, self.defaults)
 
-    def _app_sections(self) -> Iterator[tuple[str, AppConfig]]:
-        yield "defaults", self.defaults
-        for name, app in self.apps.items():
-            yield f"apps.{name}", app
+    def windows(
+        self, setting: Literal["batch_ms", "registrar_batch_ms"]
+    ) -> Callable[[str], BatchMs] | None:
+        """By app; None if no app has one."""
+        if not any(getattr(app, setting) for app in (self.defaults, *self.apps.values())):
+            return None
+        return lambda app: getattr(self.app(app), setting)
+
+    def keep(self, app: str) -> Keep:
+        """For how long what belongs to an app is kept."""
+        found = self.app(app)
+        return Keep(_seconds(found.keep_clients_days), _seconds(found.keep_objects_days))
+
+    @property
+    def drops_objects(self) -> bool:
+        apps = (self.defaults, *self.apps.values())
+        return any(app.keep_objects_days is not None for app in apps)
+
+
+def _seconds(days: float | None) -> float | None:
+    return None if days is None else days * DAY_S
 
 
 NAMED: Final = ("apps", "ingest")

@@ -266,7 +266,8 @@ def settings(section: type[msgspec.Struct]) -> list[Setting]:
     assert isinstance(info, msgspec.inspect.StructType)
     found = []
     for field in info.fields:
-        optional = isinstance(field.type, msgspec.inspect.UnionType)
+        kinds = field.type.types if isinstance(field.type, msgspec.inspect.UnionType) else ()
+        optional = any(isinstance(kind, msgspec.inspect.NoneType) for kind in kinds)
         may_be_off = optional and field.default is not None
         expected = _expected(field.type) + (f' or "{OFF}"' if may_be_off else "")
         default = [] if field.default_factory is list else field.default
@@ -290,7 +291,8 @@ def _descriptions() -> dict[tuple[str, str], str]:
 def _expected(kind: msgspec.inspect.Type) -> str:
     match kind:
         case msgspec.inspect.UnionType(types=types):
-            return _expected(types[0])  # the other one is None
+            named = [one for one in types if not isinstance(one, msgspec.inspect.NoneType)]
+            return " or ".join(map(_expected, named))
         case msgspec.inspect.LiteralType(values=values):
             return " or ".join(f'"{value}"' for value in values)
         case msgspec.inspect.IntType(ge=low, le=high):
@@ -299,6 +301,8 @@ def _expected(kind: msgspec.inspect.Type) -> str:
             return f"a number from {low:,} to {high:,}"
         case msgspec.inspect.BoolType():
             return "true or false"
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.LiteralType(values=values)):
+            return "a list of " + ", ".join(f'"{value}"' for value in values)
         case msgspec.inspect.VarTupleType():
             return "a list of texts in quotes"
         case msgspec.inspect.DictType():

@@ -11,83 +11,94 @@ from typing import Final
 
 import msgspec
 
+from roskva import model
 from roskva.config import Config, LimitsConfig
 from roskva.errors import BadInput, BadMessage, RoskvaError, TooFast, TooLarge, Unauthorised
-from roskva.model import (
-    MAX_SOURCE_BYTES,
-    MAX_VERSION,
-    NO_VERSION,
-    Key,
-    Principal,
-    Update,
-    parse_key,
-    reset_mark,
-)
 from roskva.server.access.authority import Authority
+from roskva.server.space import DiskSpace
 
 MAX_BUCKETS: Final = 10_000
 """Then those that are full again are dropped: they say nothing."""
+KEYLESS_BURST_S: Final = 4
+_ROW_BYTES: Final = 32
+_TOO_FAST: Final = "more %s per second than allowed: slow down"
 
-Admitted = list[Update | RoskvaError]
+Admitted = list[model.Update | RoskvaError]
 
 
 class Admission:
-    def __init__(self, config: Config, authority: Authority) -> None:
+    def __init__(self, config: Config, authority: Authority, space: DiskSpace) -> None:
         self.config = config
         self.too_fast = 0
+        """Updates that were refused."""
+        self.refused_bodies = 0
+        self._space = space
         self._authority = authority
         self._rates = PublishRates(config.limits)
 
-    def admit(self, principal: Principal, update: Update) -> Update:
+    def admit(self, principal: model.Principal, update: model.Update) -> model.Update:
         """The update as it goes into the feed, or the RoskvaError that says what is wrong."""
         app = self.config.app(self._checked(principal, update.object))
         if update.reset:
             raise BadInput("a reset is asked for by name, and not published")
-        if app.versions == "assigned" and update.version != NO_VERSION:
+        if app.versions == "assigned" and update.version != model.NO_VERSION:
             raise BadInput("versions of this app are assigned: publish without one")
-        if app.versions == "app" and update.version == NO_VERSION:
+        if app.versions == "app" and update.version == model.NO_VERSION:
             raise BadInput('name a version, or have them assigned: versions = "assigned"')
-        if app.versions == "app" and not 0 <= update.version <= MAX_VERSION:
-            raise BadInput(f"a version is a whole number from 0 to {MAX_VERSION}")
+        if app.versions == "app" and not 0 <= update.version <= model.MAX_VERSION:
+            raise BadInput(f"a version is a whole number from 0 to {model.MAX_VERSION}")
         if update.payload is not None and len(update.payload) > app.max_payload_bytes:
             raise TooLarge(f"a payload of this app has at most {app.max_payload_bytes} bytes")
-        if update.source is not None and len(update.source.encode()) > MAX_SOURCE_BYTES:
-            raise TooLarge(f"a source has at most {MAX_SOURCE_BYTES} bytes of UTF-8")
+        if update.source is not None and len(update.source.encode()) > model.MAX_SOURCE_BYTES:
+            raise TooLarge(f"a source has at most {model.MAX_SOURCE_BYTES} bytes of UTF-8")
         if update.published_at:
             return update
         return msgspec.structs.replace(update, published_at=time.time_ns() // 1000)
 
-    def reset(self, principal: Principal, key: Key) -> Admitted:
+    def reset(self, principal: model.Principal, key: model.Key) -> Admitted:
         self._checked(principal, key)
-        mark = reset_mark(secrets.randbits(64))
-        update = Update(key, mark, published_at=time.time_ns() // 1000, reset=True)
+        mark = model.reset_mark(secrets.randbits(64))
+        update = model.Update(key, mark, published_at=time.time_ns() // 1000, reset=True)
         return self._within_rate(principal, [update])
 
-    def admit_all(self, principal: Principal, updates: Sequence[Update]) -> Admitted:
+    def admit_all(self, principal: model.Principal, updates: Sequence[model.Update]) -> Admitted:
         limit = self.config.limits.max_publish_updates
         if len(updates) > limit:
             raise TooLarge(f"one request publishes at most {limit} updates; got {len(updates)}")
         outcomes = [self._outcome(principal, update) for update in updates]
         return self._within_rate(principal, outcomes)
 
-    def _within_rate(self, principal: Principal, admitted: Admitted) -> Admitted:
+    def check(self, principal: model.Principal, body_bytes: int) -> None:
+        """Before a body is read and parsed, which costs more than all that follows."""
+        if not principal.name and not self._rates.has_bytes(principal.address, body_bytes):
+            self.refused_bodies += 1
+            raise TooFast(_TOO_FAST % "bytes from this address")
+
+    def _within_rate(self, principal: model.Principal, admitted: Admitted) -> Admitted:
         """The first of them, as far as it goes."""
-        wanted = sum(isinstance(update, Update) for update in admitted)
-        left = self._rates.take(principal, wanted)
-        if left == wanted:
+        self._space.check()
+        wanted = [update for update in admitted if isinstance(update, model.Update)]
+        if principal.name:
+            left, what = self._rates.take(principal, len(wanted)), "updates"
+        else:
+            sizes = list(map(size_of, wanted))
+            left, what = self._rates.take_bytes(principal.address, sizes), "bytes from this address"
+        if left == len(wanted):
             return admitted
-        self.too_fast += wanted - left
+        self.too_fast += len(wanted) - left
         kept: Admitted = []
         for update in admitted:
-            if isinstance(update, Update):
+            if isinstance(update, model.Update):
                 left -= 1
                 if left < 0:
-                    kept.append(TooFast("more updates per second than allowed: slow down"))
+                    kept.append(TooFast(_TOO_FAST % what))
                     continue
             kept.append(update)
         return kept
 
-    def _outcome(self, principal: Principal, update: Update) -> Update | RoskvaError:
+    def _outcome(
+        self, principal: model.Principal, update: model.Update
+    ) -> model.Update | RoskvaError:
         try:
             return self.admit(principal, update)
         except RoskvaError as error:
@@ -95,58 +106,84 @@ class Admission:
         except UnicodeEncodeError:
             return BadMessage("text that is no UTF-8")
 
-    def _checked(self, principal: Principal, key: Key) -> str:
-        app = parse_key(key).app
+    def _checked(self, principal: model.Principal, key: model.Key) -> str:
+        app = model.parse_key(key).app
         if not self._authority.may_publish(principal, key):
             raise Unauthorised("publishing this object is not allowed")
         return app
 
 
-class _Bucket:
-    __slots__ = ("at", "tokens")
+def size_of(update: model.Update) -> int:
+    """In bytes, as what it takes of a disk begins."""
+    return len(update.object) + len(update.payload or b"") + _ROW_BYTES
 
-    def __init__(self, tokens: float, at: float) -> None:
-        self.tokens = tokens
-        self.at = at
+
+class _Bucket(msgspec.Struct):
+    rate: float
+    burst: float
+    tokens: float
+    at: float
+
+    def fill(self, now: float) -> None:
+        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
+        self.at = now
 
 
 class PublishRates:
-    """A bucket for each who publishes, that fills at its rate and holds one burst."""
+    """A bucket for each who publishes, that fills at its rate and holds one burst: of updates for
+    somebody with a name, of bytes for an address where there are no keys."""
 
     def __init__(self, limits: LimitsConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self._buckets: dict[tuple[str | None, str], _Bucket] = {}
 
-    def take(self, principal: Principal, wanted: int) -> int:
-        """How many of so many updates may go now. Nobody in particular (a node without keys) may
-        publish as fast as the disk takes it."""
-        if not principal.name or not wanted:
-            return wanted
-        now, rate = self._clock(), self._rate(principal)
-        burst = self._burst(rate)
-        bucket = self._buckets.get((principal.app, principal.name))
-        if bucket is None:
-            if len(self._buckets) >= MAX_BUCKETS:
-                self._drop_full(now)
-            bucket = self._buckets[principal.app, principal.name] = _Bucket(burst, now)
-        bucket.tokens = min(burst, bucket.tokens + (now - bucket.at) * rate)
-        bucket.at = now
+    def take(self, principal: model.Principal, wanted: int) -> int:
+        """How many of so many updates may go now: of somebody with a name."""
+        limits = self._limits
+        rate = limits.publishes_per_second if principal.key else limits.client_publishes_per_second
+        # A second's worth, and never less than one request may hold.
+        burst = max(rate, limits.max_publish_updates)
+        bucket = self._bucket((principal.app, principal.name), rate, burst)
         taken = min(wanted, int(bucket.tokens))
         bucket.tokens -= taken
         return taken
 
-    def _rate(self, principal: Principal) -> int:
-        limits = self._limits
-        return limits.publishes_per_second if principal.key else limits.client_publishes_per_second
+    def take_bytes(self, address: str, sizes: Sequence[int]) -> int:
+        """How many updates of these sizes may go now: of nobody in particular."""
+        rate = self._limits.keyless_publish_bytes_per_second
+        if rate is None:
+            return len(sizes)
+        bucket = self._bucket((None, address), rate, rate * KEYLESS_BURST_S)
+        for taken, size in enumerate(sizes):
+            if size > bucket.tokens:
+                return taken
+            bucket.tokens -= size
+        return len(sizes)
 
-    def _burst(self, rate: int) -> float:
-        """A second's worth, and never less than one request may hold."""
-        return float(max(rate, self._limits.max_publish_updates))
+    def has_bytes(self, address: str, wanted: int) -> bool:
+        """So many; of a large request a part is enough."""
+        rate = self._limits.keyless_publish_bytes_per_second
+        if rate is None:
+            return True
+        bucket = self._bucket((None, address), rate, rate * KEYLESS_BURST_S)
+        return bucket.tokens >= min(wanted, rate / 2)
 
-    def _drop_full(self, now: float) -> None:
-        slowest = min(self._limits.publishes_per_second, self._limits.client_publishes_per_second)
-        fills_in = self._burst(slowest) / slowest
-        self._buckets = {
-            named: bucket for named, bucket in self._buckets.items() if now - bucket.at < fills_in
-        }
+    def _bucket(self, named: tuple[str | None, str], rate: float, burst: float) -> _Bucket:
+        now = self._clock()
+        bucket = self._buckets.get(named)
+        if bucket is None:
+            if len(self._buckets) >= MAX_BUCKETS:
+                self._drop_some(now)
+            bucket = self._buckets[named] = _Bucket(rate, burst, burst, now)
+        bucket.fill(now)
+        return bucket
+
+    def _drop_some(self, now: float) -> None:
+        """Those that are full, or else the oldest."""
+        for bucket in self._buckets.values():
+            bucket.fill(now)
+        found = {name: each for name, each in self._buckets.items() if each.tokens < each.burst}
+        if len(found) >= MAX_BUCKETS:
+            del found[next(iter(found))]
+        self._buckets = found

@@ -30,7 +30,7 @@ import msgspec
 from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
-from roskva.disk import RealDisk, storage_errors, write_whole
+from roskva.disk import MINE_ALONE, RealDisk, storage_errors, write_whole
 from roskva.errors import BadConfig, Damaged, StorageUnavailable
 from roskva.feed.base import Batch, Idle, Locked, Marker
 from roskva.feed.check import verify
@@ -106,31 +106,26 @@ def make_backup(
     return manifest
 
 
-def back_up_stopped(
+def back_up(
     data: DataDirectory,
     target: Path,
     now_us: int,
     progress: Progress = lambda done, total: None,
 ) -> Manifest:
-    """The same where no node is running; `Locked` if one is."""
-
+    """Where no node is running, and none can start meanwhile; or of one that serves: its processes
+    make the checkpoints. `Locked` if it is neither."""
+    places: Sequence[ShardPlace] = data.places()
+    checkpoint: Checkpoint = make_checkpoint
     with ExitStack() as owning:
-        owned = [owning.enter_context(data.own(number)) for number in range(data.meta.shards)]
-        return make_backup(data, owned, make_checkpoint, target, now_us, progress)
-
-
-def back_up_running(
-    data: DataDirectory,
-    processes: Sequence[Process],
-    target: Path,
-    now_us: int,
-    progress: Progress = lambda done, total: None,
-) -> Manifest:
-    """The same of a node that serves: its processes make the checkpoints."""
-
-    places = [ShardPlace(data, number) for number in range(data.meta.shards)]
-    checkpoint = partial(ask_for_checkpoint, processes)
-    return make_backup(data, places, checkpoint, target, now_us, progress)
+        try:
+            places = [owning.enter_context(data.own(place.number)) for place in places]
+        except Locked:
+            owning.close()
+            node = running(data.path)
+            if node is None:
+                raise
+            checkpoint = partial(ask_for_checkpoint, node.processes)
+        return make_backup(data, places, checkpoint, target, now_us, progress)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -166,10 +161,7 @@ def restore(
         for file in manifest.files:
             _restore_file(backup, file, copy)
         data = DataDirectory(target, DataMeta(FORMAT, manifest.shards, manifest.identity))
-        shards = [
-            _settle_shard(data, number, nothing_published_since)
-            for number in range(manifest.shards)
-        ]
+        shards = [_settle_shard(place, nothing_published_since) for place in data.places()]
         copy.sync_directories()
         # Last: without it nobody takes what is here for a data directory.
         write_record(_disk, str(target / META), data.meta)
@@ -186,13 +178,12 @@ def checkpoints(data: DataDirectory, name: str) -> Iterator[None]:
     They are hard links and cost no space. A node that starts meanwhile removes them: whoever reads
     them is then told that a file is missing, and nothing wrong.
     """
-    places = [ShardPlace(data, number) for number in range(data.meta.shards)]
     try:
-        for place in places:
+        for place in data.places():
             _checkpoint(data, place, place.checkpoints_path / name)
         yield
     finally:
-        for place in places:
+        for place in data.places():
             shutil.rmtree(place.checkpoints_path / name, ignore_errors=True)
 
 
@@ -284,9 +275,9 @@ def _restore_file(backup: Path, file: BackedUp, copy: "_Copy") -> None:
         raise Damaged(f"{backup / place} is not what was backed up")
 
 
-def _settle_shard(data: DataDirectory, number: int, nothing_published_since: bool) -> RestoredShard:
-    feed = data.shard_path(number) / "feed"
-    store = RocksStore(data.shard_path(number) / "store", read_only=True)
+def _settle_shard(place: ShardPlace, nothing_published_since: bool) -> RestoredShard:
+    number, feed = place.number, place.feed_path
+    store = RocksStore(place.store_path, read_only=True)
     row = rows.shard_row(store.read(rows.SHARD_ROW))
     store.close()
     if not (feed / FEED_META).exists() or row is None:
@@ -327,7 +318,7 @@ class _Copy:
         with source.open("rb") as content:
             target = self._target / place
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with target.open("xb") as written:
+            with open(target, "xb", opener=_mine_alone) as written:
                 size = checksum = 0
                 while chunk := content.read(_CHUNK_BYTES):
                     written.write(chunk)
@@ -347,6 +338,11 @@ class _Copy:
     def _advance(self, size: int) -> None:
         self._done += size
         self._progress(self._done, max(self._done, self._total))
+
+
+def _mine_alone(path: str, flags: int) -> int:
+    """Also where the directory is not: backups are carried elsewhere, with the keys in them."""
+    return os.open(path, flags, MINE_ALONE)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
     DATA/                 mode 0700
       lock                held by the node that serves the directory
       meta                format, shard count, identity
+      probe/              the prober's clients, and what it found (roskva.probe.history)
       shard-00/
         lock              held (flock) by the process that owns the shard
         meta              the same again, and which shard this is
@@ -22,7 +23,6 @@ has no epoch, so it begins a new one and its clients are told to look again.
 """
 
 import errno
-import fcntl
 import logging
 import os
 import secrets
@@ -34,7 +34,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roskva.disk import RealDisk, storage_errors
+from roskva.disk import MINE_ALONE, RealDisk, lock_file, storage_errors
 from roskva.errors import BadConfig, Damaged
 from roskva.feed.base import Locked
 from roskva.feed.record import read_record, write_record
@@ -68,8 +68,6 @@ class ShardMeta(DataMeta, frozen=True):
 class DataDirectory:
     """A directory that was found to be ours. Nothing in it is locked by this."""
 
-    __slots__ = ("meta", "path")
-
     def __init__(self, path: Path, meta: DataMeta) -> None:
         self.path = path
         self.meta = meta
@@ -86,8 +84,7 @@ class DataDirectory:
         if not (path / META).exists():
             _create(path, DEFAULT_SHARDS if shards is None else shards)
         opened = cls.open(path)
-        if others_may_read(path):
-            _log.warning("%s is open to other users of this machine: chmod 700 it", path)
+        close_to_others(path)
         if shards is not None and shards != opened.meta.shards:
             raise BadConfig(
                 f"{path} was created with {opened.meta.shards} shards, and that cannot change: "
@@ -95,57 +92,43 @@ class DataDirectory:
             )
         return opened
 
-    def shard_path(self, number: int) -> Path:
-        return self.path / f"shard-{number:02}"
+    def places(self) -> "list[ShardPlace]":
+        return [ShardPlace(self, number) for number in range(self.meta.shards)]
 
     @contextmanager
     def serving(self) -> Iterator[None]:
         """One node at a time, or `Locked`: also what it tells others about itself is kept here."""
-        lock = _Lock(self.path / _LOCK)
+        lock = _lock(self.path / _LOCK)
         try:
             yield
         finally:
-            lock.close()
+            os.close(lock)
 
-    def own(self, number: int) -> "OwnedShard":
-        """Become the owner of a shard, or `Locked`."""
+    def own(self, number: int, patience_s: float = 0.0) -> "OwnedShard":
+        """Become the owner of a shard, or `Locked` if another still is when patience is over."""
         if not 0 <= number < self.meta.shards:
             raise BadConfig(f"{self.path} has shards 0 to {self.meta.shards - 1}; not {number}")
-        return OwnedShard(self, number)
+        return OwnedShard(self, number, patience_s)
 
 
 class ShardPlace:
     """Where a shard is, whoever owns it."""
 
-    __slots__ = ("number", "path")
-
     def __init__(self, data: DataDirectory, number: int) -> None:
         self.number = number
-        self.path = data.shard_path(number)
-
-    @property
-    def feed_path(self) -> Path:
-        return self.path / "feed"
-
-    @property
-    def store_path(self) -> Path:
-        return self.path / "store"
-
-    @property
-    def checkpoints_path(self) -> Path:
-        return self.path / "checkpoints"
+        self.path = path = data.path / f"shard-{number:02}"
+        self.feed_path, self.store_path = path / "feed", path / "store"
+        self.checkpoints_path = path / "checkpoints"
 
 
 class OwnedShard(ShardPlace):
     """A shard that nobody else has open, until `close`."""
 
-    __slots__ = ("_lock",)
-
-    def __init__(self, data: DataDirectory, number: int) -> None:
+    def __init__(self, data: DataDirectory, number: int, patience_s: float) -> None:
         super().__init__(data, number)
         with _explained(self.path):
             self.path.mkdir(mode=0o700, exist_ok=True)
-            self._lock = _Lock(self.path / _LOCK)
+            self._lock = _lock(self.path / _LOCK, patience_s)
         try:
             with _explained(self.path):
                 self._settle(data)
@@ -154,7 +137,9 @@ class OwnedShard(ShardPlace):
             raise
 
     def close(self) -> None:
-        self._lock.close()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
     def __enter__(self) -> "OwnedShard":
         return self
@@ -183,12 +168,24 @@ def others_may_read(path: Path) -> bool:
     return bool(path.stat().st_mode & 0o077)
 
 
+def close_to_others(path: Path) -> None:
+    """Of what is ours: a copy of a backup, say, that was made without its modes."""
+    if not others_may_read(path):
+        return
+    mode = 0o700 if path.is_dir() else MINE_ALONE
+    try:
+        path.chmod(mode)
+        _log.warning("%s was open to other users of this machine: it is mode %o now", path, mode)
+    except OSError:  # it belongs to somebody else
+        _log.warning("%s is open to other users of this machine: chmod %o it", path, mode)
+
+
 def _create(path: Path, shards: int) -> None:
     if not 1 <= shards <= MAX_SHARDS:
         raise BadConfig(f"a data directory has 1 to {MAX_SHARDS} shards; got {shards}")
     with _explained(path):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = _Lock(path / _LOCK)
+        lock = _lock(path / _LOCK)
     try:
         if (path / META).exists():
             return  # somebody else was creating it at the same time
@@ -203,32 +200,17 @@ def _create(path: Path, shards: int) -> None:
             write_record(_disk, str(path / META), meta)
             _disk.sync_directory(str(path.parent))
     finally:
-        lock.close()
+        os.close(lock)
 
 
-class _Lock:
-    """A locked file with the number of its owner's process in it, for people to read."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(self._fd, 20, 0).decode(errors="replace").strip() or "unknown"
-            self.close()
-            raise Locked(
-                f"{path.parent} is in use by another process (number {owner}): stop that one, "
-                "or name another directory"
-            ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+def _lock(path: Path, patience_s: float = 0.0) -> int:
+    try:
+        return lock_file(path, patience_s)
+    except BlockingIOError as held:
+        raise Locked(
+            f"{path.parent} is in use by another process (number {held.strerror}): stop that one, "
+            "or name another directory"
+        ) from None
 
 
 def _read_meta(path: Path, of: type[_Meta]) -> _Meta:

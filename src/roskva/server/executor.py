@@ -41,6 +41,7 @@ from roskva.core.effects import (
     LoadClient,
     Loaded,
     LoadObjects,
+    LoadPage,
     Persist,
     Persisted,
     ReadFeed,
@@ -75,6 +76,7 @@ from roskva.store.rocksdb import RocksStore
 from roskva.store.worker import StoreWorker
 from roskva.wire.codec import decode_from_shard, encode_link
 from roskva.wire.links import FromShard, LinkRefused, ToShard
+from roskva.wire.messages import ServerMessage
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -211,6 +213,7 @@ class ShardExecutor(Executor):
             Persist: self._persist,
             LoadObjects: self._load_objects,
             LoadClient: self._load_client,
+            LoadPage: self._load_page,
             ReadFeed: self._read_feed,
             SetMarker: self._set_marker,
         }
@@ -284,6 +287,10 @@ class ShardExecutor(Executor):
         key = layout.client_key(effect.client)
         self._load(effect.id, lambda store: layout.client_row(store.read(key)))
 
+    def _load_page(self, effect: LoadPage) -> None:
+        bits = secrets.randbits(64)
+        self._load(effect.id, lambda store: layout.read_page(store, effect, bits))
+
     def _load(self, id: int, read: Callable[[Store], Any]) -> None:
         self._ask(id, lambda: self.store.run(read), lambda found: Loaded(id, found))
 
@@ -322,7 +329,8 @@ def _read(reader: LogReader, after: Marker) -> Event | None:
         case Idle():
             return FeedEnd(reader.lineage, read.last, bits)
         case Missing():
-            _log.warning("the feed has lost %d to %d: %s", read.first, read.last, read.why)
+            if read.why != "restore":  # that was said when it was opened
+                _log.warning("the feed has lost %d to %d: %s", read.first, read.last, read.why)
             return FeedMissing(reader.lineage, read.last, bits)
         case Foreign():
             return FeedEnd(read.lineage, read.last, bits)
@@ -341,7 +349,8 @@ class RegistrarExecutor(Executor):
         """`links`, by shard, are added before anything starts."""
         super().__init__(host, broken, handover)
         self.writer = Writer()
-        self._authorisation = Authorisation(host.core, authority, self.step, self.run)
+        self._observer = host.observer
+        self._authorisation = Authorisation(host.core, authority, self.step, self.run, self._hand)
         self._tasks: set[asyncio.Task[None]] = set()
         self._write = self.writer.write
         self._carry_out |= {
@@ -370,7 +379,12 @@ class RegistrarExecutor(Executor):
         message = effect.message
         if message.notifications and self._authorisation.authority.guarded:
             message = self._authorisation.message(effect)
-        effect.conn.connection.send(message)  # type: ignore[attr-defined]
+        self._hand(effect.conn, message)
+
+    def _hand(self, conn: Handle, message: ServerMessage) -> None:
+        handed = conn.connection.send(message)  # type: ignore[attr-defined]
+        if handed:
+            self._observer.handed(handed, 1)
 
     def _close(self, effect: Close) -> None:
         effect.conn.connection.close()  # type: ignore[attr-defined]

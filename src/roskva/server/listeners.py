@@ -1,6 +1,7 @@
 """The ports of a process that serves clients: opened together, closed together."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,16 +12,20 @@ import msgspec
 import uvicorn
 
 from roskva.channels.base import Gateway
-from roskva.channels.http_protocol import BoundedHttp, Entrance, LateApp
+from roskva.channels.connections import Connections
+from roskva.channels.hosts import Hosts
+from roskva.channels.http_protocol import FULL, BoundedHttp, Entrance, LateApp
 from roskva.channels.mqtt import MqttChannel, MqttLimits
-from roskva.channels.origins import Origins, with_origins
+from roskva.channels.origins import Origins, for_browsers
+from roskva.channels.own import OwnChannel, own_channel
 from roskva.channels.peers import Addresses, AdminDoor, Peers
 from roskva.channels.websocket import WebSockets
-from roskva.config import Config, open_to_this_machine
+from roskva.config import Config, open_to_this_machine, takes_any_name
 from roskva.errors import BadConfig
 from roskva.net.address import Ports
+from roskva.server.acceptor import Acceptor
 from roskva.server.reload import Reloads
-from roskva.server.tls import Certificates
+from roskva.server.tls import Certificates, names_in
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -29,9 +34,7 @@ if TYPE_CHECKING:
     from roskva.channels.admin import AdminView
 
 MAX_UNSENT_BYTES: Final = 16 * 1024
-BACKLOG: Final = 4096
 _GOODBYE_S: Final = 2
-_PING_S: Final = 30.0
 
 
 # Sockets.
@@ -98,7 +101,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 class HttpPort(uvicorn.Server):
-    """uvicorn without its signals, as the node has its own, and with deadlines for TLS."""
+    """uvicorn without its signals and its way to accept, as the node has its own."""
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class HttpPort(uvicorn.Server):
         entrance: Entrance,
         tls: dict[str, Any],
     ) -> None:
-        """`tls`: options of `create_server`."""
+        """`tls`: options of `connect_accepted_socket`."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -136,7 +139,7 @@ class HttpPort(uvicorn.Server):
             _loop=loop,
         )
         self.servers = [
-            await loop.create_server(connection, sock=each, backlog=BACKLOG, **self._tls)
+            Acceptor(each, self._entrance.connections, connection, self._tls, FULL)  # type: ignore[misc]
             for each in sockets or []
         ]
         self.started = True
@@ -149,9 +152,18 @@ class HttpPort(uvicorn.Server):
 
 class Listeners:
     def __init__(
-        self, front: Gateway, inside: "AdminView", config: Config, reloads: Reloads
+        self,
+        front: Gateway,
+        inside: "AdminView",
+        config: Config,
+        shards: int,
+        reloads: Reloads,
     ) -> None:
-        limits, first_try = config.limits, open_to_this_machine(config)
+        """`shards`: of the node."""
+        limits, sessions = config.limits, config.sessions
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.connections = Connections(limits.connections(open_files, shards))
+        first_try = open_to_this_machine(config)
         self._tls: dict[str, Any] = {}
         if config.tls.enabled:
             certificates = Certificates(config.tls)
@@ -163,44 +175,73 @@ class Listeners:
             }
         peers = Peers(config.node.behind_proxy)
         origins = Origins(config.node.allowed_origins, first_try)
+        self._names = Hosts(_names_of(config), any_name=takes_any_name(config))
+        self._admin_names = Hosts(_names_of(config))
+        reloads.add("the names in the certificate", self._take_names)
         addresses = Addresses(peers, limits.max_connections_per_address)
-        entrance = Entrance(peers, addresses, limits.handshake_seconds, limits.body_seconds)
+        entrance = Entrance(
+            *(peers, addresses, self.connections),
+            *(limits.handshake_seconds, limits.body_seconds, limits.write_seconds),
+        )
         self._sockets = WebSockets(
-            *(front, peers, addresses, origins),
+            *(front, peers, addresses, self.connections, self._names, origins),
             max_bytes=limits.max_frame_bytes,
             handshake_s=limits.handshake_seconds,
+            write_s=limits.write_seconds,
         )
+        self._ping_s = sessions.websocket_ping_seconds
         self._admin_doors = AdminDoor(config, open=first_try), AdminDoor(config, open=True)
         reloads.add("the admin key", self._take_admin_key)
 
-        def app(door: AdminDoor, *, for_clients: bool) -> "ASGIApp":
+        def app(door: AdminDoor, names: Hosts, *, for_clients: bool) -> "ASGIApp":
             def made() -> "Litestar":
                 from roskva.channels.http import http_app
 
-                return http_app(front, inside, door, limits.max_body_bytes, for_clients=for_clients)
+                return http_app(
+                    *(front, inside, door, limits.max_body_bytes, sessions.events_ping_seconds),
+                    limits.events_per_second,
+                    for_clients=for_clients,
+                )
 
-            return with_origins(LateApp(made), origins)
+            return for_browsers(LateApp(made), names, origins)
 
         beside_clients, apart = self._admin_doors
-        shared_app = app(beside_clients, for_clients=True)
+        shared_app = app(beside_clients, self._names, for_clients=True)
+        admin_app = app(apart, self._admin_names, for_clients=False)
         self._http = HttpPort(shared_app, self._sockets.connection, entrance, self._tls)
-        self._admin = HttpPort(app(apart, for_clients=False), None, entrance, self._tls)
+        self._admin = HttpPort(admin_app, None, entrance, self._tls)
         self._mqtt = MqttChannel(
             front,
             addresses,
+            self.connections,
             MqttLimits(
                 max_packet_bytes=limits.max_frame_bytes,
                 handshake_timeout_s=limits.handshake_seconds,
+                write_timeout_s=limits.write_seconds,
+                max_keep_alive_s=sessions.mqtt_keep_alive_seconds,
+                sign_of_life_s=sessions.heartbeat_seconds,
             ),
             asyncio.get_running_loop().call_later,
         )
+        self._own: OwnChannel | None = None
+        if config.node.channel is not None:
+            serve = own_channel(config.node.channel)
+            self._own = OwnChannel(
+                *(front, self.connections, serve),
+                *(limits.max_frame_bytes, limits.handshake_seconds),
+            )
         self.mqtt_counters = self._mqtt.counters
-        self._mqtt_server: asyncio.Server | None = None
+        self._mqtt_server: Acceptor | None = None
         self._serving: list[asyncio.Task[None]] = []
+        self._serving_own: asyncio.Task[None] | None = None
 
     def _take_admin_key(self, config: Config) -> None:
         for door in self._admin_doors:
             door.reload(config)
+
+    def _take_names(self, config: Config) -> None:
+        for hosts in (self._names, self._admin_names):
+            hosts.take(_names_of(config))
 
     async def open(self, tasks: asyncio.TaskGroup, sockets: PortSockets) -> None:
         for port, listening in ((self._http, sockets.http), (self._admin, sockets.admin)):
@@ -208,13 +249,13 @@ class Listeners:
                 self._serving.append(tasks.create_task(port.serve([listening])))
                 await port.listening.wait()
         if sockets.mqtt is not None:
-            loop = asyncio.get_running_loop()
-            self._mqtt_server = await loop.create_server(
-                self._mqtt, sock=sockets.mqtt, backlog=BACKLOG, **self._tls
-            )
+            self._mqtt_server = Acceptor(sockets.mqtt, self.connections, self._mqtt, self._tls)
+
+        if self._own is not None:
+            self._serving_own = tasks.create_task(self._own.run())
 
     async def ping(self) -> None:
-        await self._sockets.ping(_PING_S)
+        await self._sockets.ping(self._ping_s)
 
     def shut(self) -> None:
         """Nobody comes in any more by MQTT; the others may still be told something. What has been
@@ -227,3 +268,12 @@ class Listeners:
         self._http.should_exit = self._admin.should_exit = True
         await asyncio.gather(*self._serving)
         await self._mqtt.close()
+        if self._own is not None and self._serving_own is not None:
+            await self._own.close()
+            self._serving_own.cancel()
+
+
+def _names_of(config: Config) -> list[str]:
+    """That the node may be called by."""
+    node, admin = config.node, config.admin
+    return [node.host, admin.host, *node.allowed_hosts, *names_in(config.tls)]

@@ -7,19 +7,19 @@ of the sampled ones.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Final
 
 from roskva.core.effects import Acked
 from roskva.errors import RoskvaError
 from roskva.feed.commit import wall_clock_us
-from roskva.feed.trace import DIRECTORY, Trace
-from roskva.host.observer import Observer
+from roskva.feed.trace import Trace
+from roskva.host.observer import WAYS, Observer, Way
 from roskva.metrics import TRAFFIC
 from roskva.model import Update, is_probe
 from roskva.wire.links import Push
@@ -30,23 +30,42 @@ _FLUSH_S: Final = 1.0
 
 
 class TrafficCounters(Observer):
-    """The prober's own traffic is counted apart."""
+    """The prober's own traffic is counted apart, but not by the way by which it came."""
 
     def __init__(self) -> None:
         self.published = dict.fromkeys(TRAFFIC, 0)
         self.notifications = dict.fromkeys(product(TRAFFIC, ("version", "unknown")), 0)
         """Handed to sessions: a version, or that it is unknown."""
+        self.ways: defaultdict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(WAYS, 0))
+        """Updates that were news, by shard."""
+        self.alone: set[int] = set()
+        """Shards that read what is not on the fast path, for lack of a bridge."""
+        self.gaps = 0
 
     def appended(self, updates: Sequence[tuple[int, Update]]) -> None:
         probes = len([None for _, update in updates if is_probe(update.object)])
         self.published["users"] += len(updates) - probes
         self.published["probe"] += probes
 
-    def told(self, notifications: Sequence[Notification], sessions: int) -> None:
+    def applied(self, shard: int, way: Way, updates: int) -> None:
+        self.ways[shard][way] += updates
+
+    def missed(self, shard: int) -> None:
+        self.gaps += 1
+
+    def reads_alone(self, shard: int, alone: bool) -> None:
+        if alone:
+            self.alone.add(shard)
+            _log.info("shard %d reads its feed by itself: no bridge brings what is missing", shard)
+        else:
+            self.alone.discard(shard)
+            _log.info("shard %d leaves what is missing to the bridge again", shard)
+
+    def handed(self, notifications: Sequence[Notification], connections: int) -> None:
         for one in notifications:
             traffic = "probe" if is_probe(one.object) else "users"
             kind = "unknown" if one.version is None else "version"
-            self.notifications[traffic, kind] += sessions
+            self.notifications[traffic, kind] += connections
 
 
 class Tracer(Observer):
@@ -73,8 +92,9 @@ class Tracer(Observer):
                 trace.follow(update.object, update.version)
 
     def matched(self, pushes: Sequence[Push]) -> None:
+        followed = self._trace.followed
         for push in pushes:
-            if self._trace.follows(push.object, push.version):
+            if followed.get(push.object) == push.version:
                 self._trace.note("matched", push.object, push.version, wall_clock_us())
 
     def arrived(self, shard: int, pushes: Sequence[Push]) -> None:
@@ -87,7 +107,7 @@ class Tracer(Observer):
 
     def told(self, notifications: Sequence[Notification], sessions: int) -> None:
         for told in notifications:
-            if told.version is not None and self._trace.follows(told.object, told.version):
+            if told.version is not None and self._trace.followed.get(told.object) == told.version:
                 self._trace.note("sent", told.object, told.version, wall_clock_us())
 
     def acked(self, event: Acked) -> None:
@@ -120,10 +140,6 @@ def _tell(listening: Sequence[Callable[..., None]], *fact: object) -> None:
 
 
 # Traces on disk.
-
-
-def open_trace(data: Path, process: str, one_in: int) -> Trace:
-    return Trace(data / DIRECTORY / process, one_in, wall_clock_us())
 
 
 async def write_trace(trace: Trace) -> None:

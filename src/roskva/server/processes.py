@@ -13,8 +13,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -33,10 +34,11 @@ from roskva.server.listeners import listen_all
 from roskva.server.node import NodeProcess, Role
 from roskva.server.reload import Reloads, load_again, on_hangup
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("roskva.server.processes")  # also in a child, where it is the main module
 _LONGEST_PAUSE_S: Final = 10.0
-_HEALTHY_S: Final = 30.0
-"""A process that ran for so long has a clean record again."""
+_HEALTHY_S: Final = 10.0
+"""A process that ran for so long has a clean record again: it did start, and was not in the way of
+another. Its place is taken at once then, while publishers wait for it."""
 _STOP_S: Final = 10.0
 _LONGEST_RUN_PATH: Final = 80
 """Bytes; the path of a Unix socket has at most 107, and the names in the directory need a few."""
@@ -57,9 +59,9 @@ class Assignment(msgspec.Struct, frozen=True):
 def run(
     node: NodeProcess,
     started: Callable[[], None] = lambda: None,
-    beside: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = (),
+    beside: Sequence["Child"] = (),
 ) -> None:
-    """Until SIGTERM or SIGINT. What runs `beside` the node begins when it has started."""
+    """Until SIGTERM or SIGINT. What is kept running `beside` it begins when it has started."""
 
     async def serve() -> None:
         stop = asyncio.Event()
@@ -68,8 +70,8 @@ def run(
 
             def begun() -> None:
                 started()
-                for work in beside:
-                    tasks.create_task(_awaited(work(stop)))
+                for child in beside:
+                    tasks.create_task(keep(child, stop))
 
             await node.run(stop, begun)
 
@@ -77,13 +79,14 @@ def run(
         runner.run(serve())
 
 
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
-
-
 def _on_signals(stop: asyncio.Event, reload: Callable[[], None]) -> None:
+    def told_to_stop(number: signal.Signals) -> None:
+        if not stop.is_set():
+            _log.info("stopping: %s", number.name)
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, told_to_stop, number)
     on_hangup(reload, stop.set)
 
 
@@ -92,7 +95,7 @@ def child() -> None:
     # Ctrl-C goes to the whole group of processes; it is the parent that stops us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     assignment: Assignment = read_assignment()
-    log_to_stderr(assignment.config.node.log)
+    log_to_stderr(assignment.config.node.log, assignment.role.name)
     try:
         config, role = assignment.config, assignment.role
         data = DataDirectory.open(Path(config.node.data))
@@ -100,7 +103,7 @@ def child() -> None:
         keys = token_keys(data.path)
         run(NodeProcess(role, config, data, keys, sockets, Reloads(assignment.source, config)))
     except RoskvaError as error:
-        logging.error("%s: %s", assignment.role.name, error)
+        _log.error("cannot start: %s", error)
         sys.exit(1)
 
 
@@ -109,7 +112,7 @@ def child() -> None:
 
 def processes(config: Config, shards: int, run_dir: Path) -> tuple[Process, ...]:
     """One, or state processes that share the shards and registrars that own none."""
-    if not (config.node.registrars or config.node.matchers):
+    if not config.node.several:
         return (Process("node", str(run_dir / "node"), list(range(shards))),)
     states = max(1, config.node.matchers)
     registrars = max(1, config.node.registrars)
@@ -142,53 +145,44 @@ def run_directory(data: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+@dataclass
 class Supervisor:
-    def __init__(
-        self,
-        config: Config,
-        source: Source,
-        processes: tuple[Process, ...],
-        ports: Ports,
-        beside: Sequence["Child"] = (),
-    ) -> None:
-        """`ports` are held by sockets that are bound and not listening, for the registrars.
-        `beside`: what else is to be kept running, and needed by nobody."""
-        self._config = config
-        self._source = source
-        self._roles = [
-            Role(process.name, process.shards, not process.shards, processes)
-            for process in processes
-        ]
-        self._ports = ports
-        self._beside = beside
-        self._running: dict[str, asyncio.subprocess.Process] = {}
+    config: Config
+    source: Source
+    processes: tuple[Process, ...]
+    ports: Ports
+    """Held by sockets that are bound and not listening, for the registrars."""
+    beside: Sequence["Child"]
+    """What else is to be kept running, and needed by nobody."""
+    running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     async def run(self, started: Callable[[], None]) -> None:
         stop, stop_states = asyncio.Event(), asyncio.Event()
         _on_signals(stop, self._reload)
         async with asyncio.TaskGroup() as tasks:
             serving = []
-            for role in self._roles:
+            for process in self.processes:
+                role = Role(process.name, process.shards, not process.shards, self.processes)
                 child = Child(role.name, "roskva.server.processes", partial(self._told, role))
-                keeping = keep(child, stop if role.front else stop_states, self._running)
+                keeping = keep(child, stop if role.front else stop_states, self.running)
                 task = tasks.create_task(keeping)
                 if role.front:
                     serving.append(task)
             started()
-            for child in self._beside:
+            for child in self.beside:
                 tasks.create_task(keep(child, stop))
             await asyncio.wait(serving)
             stop_states.set()  # by now the last acks have reached them
 
     def _told(self, role: Role) -> bytes:
-        return pack_assignment(Assignment(role, self._config, self._source, self._ports))
+        return pack_assignment(Assignment(role, self.config, self.source, self.ports))
 
     def _reload(self) -> None:
         """In every process, and in those that are started later."""
-        config = load_again(self._source, self._config)
-        if config is not None:
-            self._config = config
-            for process in self._running.values():
+        found = load_again(self.source, self.config)
+        if found is not None:
+            self.config = found.config
+            for process in self.running.values():
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGHUP)
 
@@ -215,10 +209,20 @@ async def keep(
             return
         if time.monotonic() - began > _HEALTHY_S:
             pause_s = 0.0
-        _log.warning("%s ended with %s: starting it again in %.1f s", child.name, code, pause_s)
+        _log.warning("%s %s: starting it again %s", child.name, _end(code), _when(pause_s))
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), pause_s)
         pause_s = min(_LONGEST_PAUSE_S, max(0.1, 2 * pause_s))
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was killed by {signal.Signals(-code).name}"
+
+
+def _when(pause_s: float) -> str:
+    return f"in {pause_s:.1f} s" if pause_s else "now"
 
 
 async def _run_once(

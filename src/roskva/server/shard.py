@@ -2,48 +2,41 @@
 
 import asyncio
 import re
+import resource
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-import msgspec
-
-from roskva.config import FeedConfig
+from roskva.config import FeedConfig, files_of_store
+from roskva.core.collector import CollectorConfig
 from roskva.core.effects import FeedEnd, PutShard
+from roskva.core.expiry import KeepOf
 from roskva.core.matcher import MatcherConfig
+from roskva.core.shares import MaxShare
 from roskva.disk import RealDisk
-from roskva.errors import BadInput
-from roskva.feed.base import START, Locked
-from roskva.feed.commit import Committer, Handover, wall_clock_us
+from roskva.errors import BadInput, RoskvaError
+from roskva.feed.base import START
+from roskva.feed.commit import Committer, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.upkeep import Retention
 from roskva.host.observer import Observer
-from roskva.host.shard import ShardHost, every_app
+from roskva.host.shard import ShardHost
 from roskva.metrics import Times
 from roskva.model import shard_epoch
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.server.executor import ShardExecutor
+from roskva.server.space import look_at
 from roskva.store import rows as layout
 from roskva.store.rocksdb import RocksStore
 
 _TICK_S: Final = 1.0
+_COUNT_S: Final = 60.0
 _FLUSH_DELAY_S: Final = 0.25
 """Long enough for thousands to be told first, and for what changes often to be written rarely."""
 _LOCK_PATIENCE_S: Final = 5.0
 """The processes of a node that was killed are gone by then, and their locks with them."""
-
-
-class _Opened(msgspec.Struct, frozen=True):
-    """What has to wait for a disk before a shard can start."""
-
-    owned: OwnedShard
-    log: Log
-    fsync_times: Times
-    store: RocksStore
-    stored: PutShard
-    boot: int
-    assigned: int
 
 
 class ShardServer(ShardExecutor):
@@ -51,37 +44,30 @@ class ShardServer(ShardExecutor):
 
     def __init__(
         self,
-        opened: _Opened,
-        shards: int,
         committer: Committer,
-        handover: Handover,
         broken: Callable[[Exception], None],
-        fast_path: Callable[[str], bool],
-        observer: Observer | None,
+        owned: OwnedShard,
+        log: Log,
+        store: RocksStore,
+        host: ShardHost,
+        fsync_times: Times,
     ) -> None:
-        number = opened.owned.number
-        host = ShardHost(
-            MatcherConfig(number, shards, flush_delay=_FLUSH_DELAY_S),
-            opened.stored,
-            boot=opened.boot,
-            assigned=opened.assigned,
-            wall_us=wall_clock_us(),
-            now=time.monotonic(),
-            fast_path=fast_path,
-            observer=observer,
-        )
         super().__init__(
             host,
-            number=number,
-            log=opened.log,
-            store=opened.store,
+            number=owned.number,
+            log=log,
+            store=store,
             committer=committer,
             broken=broken,
-            handover=handover,
+            handover=committer.handover,
         )
-        self.matcher, self.rows = host.matcher, host.rows
-        self.fsync_times = opened.fsync_times
-        self._owned, self._lineage = opened.owned, opened.log.lineage
+        self.matcher, self.rows, self.collector = host.matcher, host.rows, host.collector
+        self.batching = host.batching
+        self.fsync_times = fsync_times
+        self.recovered = log.recovered
+        self._owned, self._lineage = owned, log.lineage
+        self.row_counts: dict[str, int] = {}
+        """By kind, estimated."""
 
     @classmethod
     async def open(
@@ -90,14 +76,18 @@ class ShardServer(ShardExecutor):
         number: int,
         feed: FeedConfig,
         committer: Committer,
-        handover: Handover,
         broken: Callable[[Exception], None],
-        fast_path: Callable[[str], bool] = every_app,
-        observer: Observer | None = None,
+        fast_path: Callable[[str], bool],
+        keep_of: KeepOf,
+        collecting: CollectorConfig,
+        max_share: MaxShare,
+        observer: Observer,
     ) -> "ShardServer":
-        """`fast_path`: whether an app's updates go to the matcher as they are committed."""
-        opened = await asyncio.to_thread(_open, data, number, feed)
-        shard = cls(opened, data.meta.shards, committer, handover, broken, fast_path, observer)
+        """`fast_path`: whether an app's updates go to the matcher as they are committed. `keep_of`:
+        how long it keeps what nobody asks for."""
+        rules = fast_path, keep_of, collecting, max_share, observer
+        opened = await asyncio.to_thread(_open, data, number, feed, *rules)
+        shard = cls(committer, broken, *opened)
         shard.tell_feed_end()
         return shard
 
@@ -110,6 +100,13 @@ class ShardServer(ShardExecutor):
             await asyncio.sleep(_TICK_S)
             self.tell_feed_end()
 
+    async def count_rows(self) -> None:
+        """Until cancelled."""
+        while True:
+            with suppress(RoskvaError):  # a store that is not well says so to whoever needs it
+                self.row_counts = await self.store.run(layout.estimated_rows)
+            await asyncio.sleep(_COUNT_S)
+
     async def close(self) -> None:
         await super().close()
         self._owned.close()
@@ -121,20 +118,28 @@ class ShardServer(ShardExecutor):
         await self.store.checkpoint(self._owned.checkpoints_path / name)
 
 
-def _open(data: DataDirectory, number: int, feed: FeedConfig) -> _Opened:
-    owned = _own(data, number)
+def _open(
+    data: DataDirectory,
+    number: int,
+    feed: FeedConfig,
+    fast_path: Callable[[str], bool],
+    keep_of: KeepOf,
+    collecting: CollectorConfig,
+    max_share: MaxShare,
+    observer: Observer,
+) -> tuple[OwnedShard, Log, RocksStore, ShardHost, Times]:
+    """What has to wait for a disk before a shard can start."""
+    owned = data.own(number, _LOCK_PATIENCE_S)
     fsync_times = Times()
     try:
-        store = RocksStore(owned.store_path)
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        store = RocksStore(owned.store_path, files_of_store(open_files, data.meta.shards))
         log = Log.open(
             RealDisk(fsync_times.observe),
             str(owned.feed_path),
             lineage=secrets.randbits(62),
             now_us=wall_clock_us(),
-            config=LogConfig(
-                segment_bytes=feed.segment_bytes,
-                retention=_retention(feed),
-            ),
+            config=LogConfig(segment_bytes=feed.segment_bytes, retention=_retention(feed, data)),
         )
     except BaseException:
         owned.close()
@@ -146,24 +151,27 @@ def _open(data: DataDirectory, number: int, feed: FeedConfig) -> _Opened:
     # Above every earlier start, also if the store was lost and only the clock remembers.
     boot = max(layout.boot_of(cells) + 1, int(time.time()))
     store.write([*layout.operations_of(stored), layout.put_boot(boot)], sync=True)
-    return _Opened(owned, log, fsync_times, store, stored, boot, layout.assigned_of(cells))
+    host = ShardHost(
+        MatcherConfig(number, data.meta.shards, flush_delay=_FLUSH_DELAY_S),
+        stored,
+        boot=boot,
+        assigned=layout.assigned_of(cells),
+        wall_us=wall_clock_us(),
+        now=time.monotonic(),
+        absent=layout.absent_of(cells),
+        fast_path=fast_path,
+        keep_of=keep_of,
+        collecting=collecting,
+        max_share=max_share,
+        observer=observer,
+    )
+    return owned, log, store, host, fsync_times
 
 
-def _retention(feed: FeedConfig) -> Retention:
+def _retention(feed: FeedConfig, data: DataDirectory) -> Retention:
     hours = feed.retention_hours
     return Retention(
         max_age_us=None if hours is None else hours * 3600 * 10**6,
-        max_bytes=feed.retention_bytes,
+        max_bytes=feed.max_bytes(look_at(data.path).total, data.meta.shards),
         last_resort_bytes=feed.last_resort_bytes,
     )
-
-
-def _own(data: DataDirectory, number: int) -> OwnedShard:
-    deadline = time.monotonic() + _LOCK_PATIENCE_S
-    while True:
-        try:
-            return data.own(number)
-        except Locked:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)

@@ -6,6 +6,7 @@ that new files count from the next connection on, and nobody who is connected no
 
 import logging
 import ssl
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 class Certificates:
     def __init__(self, config: TlsConfig) -> None:
         self._current = server_context(config)
+        self._read_at = 0.0
+        """Again; in Unix time."""
         self.context = server_context(config)
         """What listeners are given."""
         self.context.sni_callback = self._choose
@@ -29,12 +32,18 @@ class Certificates:
 
     def reload(self, config: Config) -> None:
         """What `check_renewal` has seen; or `BadConfig`, and everything stays as it was."""
-        self._current = server_context(config.tls)
+        self._current, self._read_at = server_context(config.tls), time.time()
         until = expires_at(config.tls).strftime("%Y-%m-%d")
         _log.info("the certificate is read again; it is good until %s", until)
 
-    def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+    def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
         connection.context = self._current
+        if self._current.verify_mode != ssl.CERT_NONE and connection.session_reused:
+            # What was shown when it began may be of a CA that is not believed any more.
+            session = connection.session
+            if session is None or session.time <= self._read_at:
+                return ssl.ALERT_DESCRIPTION_ACCESS_DENIED
+        return None
 
 
 def check_renewal(running: TlsConfig, read: TlsConfig) -> None:
@@ -93,6 +102,20 @@ def expires_at(config: TlsConfig) -> datetime:
         return x509.load_pem_x509_certificate(_read(config.certificate)).not_valid_after_utc
     except ValueError:
         raise BadConfig(f"{config.certificate} has no certificate in PEM") from None
+
+
+def names_in(config: TlsConfig) -> list[str]:
+    """By which the certificate lets its node be called; none without TLS."""
+    if config.certificate is None:
+        return []
+    from cryptography import x509
+
+    found = x509.load_pem_x509_certificate(_read(config.certificate))
+    try:
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []  # browsers and our clients believe nothing else
+    return names.get_values_for_type(x509.DNSName)
 
 
 def _read(path: Path) -> bytes:

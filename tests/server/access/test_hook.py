@@ -56,18 +56,18 @@ async def test_a_yes_is_remembered_for_its_time_and_a_no_is_not(
         async with httpx.AsyncClient() as http:
             asked = Hook(settings(backend.url, cache_s=60.0), http)
             backend.allows = lambda name: name == "x"
-            await asked.ask(ALICE, [X, Y])
-            assert asked.unknown(ALICE, [X, Y]) == [Y]
-            assert asked.unknown(Principal("bob", "contacts"), [X]) == [X]
+            await asked.ask("register", ALICE, [X, Y])
+            assert asked.unknown("register", ALICE, [X, Y]) == [Y]
+            assert asked.unknown("register", Principal("bob", "contacts"), [X]) == [X]
 
             later = time.monotonic() + 61.0
             monkeypatch.setattr(time, "monotonic", lambda: later)
-            assert asked.unknown(ALICE, [X]) == [X]
+            assert asked.unknown("register", ALICE, [X]) == [X]
             monkeypatch.undo()
 
             forgetful = Hook(settings(backend.url, cache_s=0.0), http)
-            await forgetful.ask(ALICE, [X])
-            assert forgetful.unknown(ALICE, [X]) == [X]
+            await forgetful.ask("register", ALICE, [X])
+            assert forgetful.unknown("register", ALICE, [X]) == [X]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def test_whatever_else_it_says_is_no_answer(status: int, body: bytes | Non
         backend.status, backend.body = status, body
         async with httpx.AsyncClient() as http:
             with pytest.raises(Unavailable):
-                await Hook(settings(backend.url), http).ask(ALICE, [X])
+                await Hook(settings(backend.url), http).ask("register", ALICE, [X])
 
 
 @in_loop
@@ -99,8 +99,8 @@ async def test_names_that_were_not_asked_for_are_not_allowed() -> None:
         backend.body = b'{"allow": ["x", "secret"]}'
         async with httpx.AsyncClient() as http:
             asked = Hook(settings(backend.url), http)
-            assert await asked.ask(ALICE, [X, Y]) == frozenset([X])
-            assert asked.unknown(ALICE, ["contacts/secret"]) == ["contacts/secret"]
+            assert await asked.ask("register", ALICE, [X, Y]) == frozenset([X])
+            assert asked.unknown("register", ALICE, ["contacts/secret"]) == ["contacts/secret"]
 
 
 @in_loop
@@ -122,20 +122,20 @@ async def test_a_backend_that_fails_is_left_alone_for_a_while() -> None:
             asked = Hook(settings(backend.url), http)
             for _ in range(20):
                 with pytest.raises(Unavailable):
-                    await asked.ask(ALICE, [X])
+                    await asked.ask("register", ALICE, [X])
             assert len(backend.asked) == hook._FAILURES
 
             asked._closed_until = 0.0  # as if the time were over
             with pytest.raises(Unavailable):
-                await asked.ask(ALICE, [X])
+                await asked.ask("register", ALICE, [X])
             with pytest.raises(Unavailable):
-                await asked.ask(ALICE, [X])
+                await asked.ask("register", ALICE, [X])
             assert len(backend.asked) == hook._FAILURES + 1, "one question to try it with"
 
             backend.status = 200
             asked._closed_until = 0.0
             for _ in range(3):
-                assert await asked.ask(ALICE, [X]) == frozenset([X])
+                assert await asked.ask("register", ALICE, [X]) == frozenset([X])
 
 
 @in_loop
@@ -143,7 +143,9 @@ async def test_many_names_are_asked_for_in_parts() -> None:
     with running_backend() as backend:
         keys = [f"contacts/{i}" for i in range(2500)]
         async with httpx.AsyncClient() as http:
-            assert await Hook(settings(backend.url), http).ask(ALICE, keys) == frozenset(keys)
+            assert await Hook(settings(backend.url), http).ask(
+                "register", ALICE, keys
+            ) == frozenset(keys)
         assert [len(question["register"]) for question in backend.asked] == [1000, 1000, 500]
 
 
@@ -157,3 +159,21 @@ def test_a_hook_outlives_a_reload_that_does_not_concern_it(tmp_path: Path) -> No
     found.reload(Config(apps={"contacts": app(issuer)}))
     assert found._hooks == {}
     assert found.may_register(ALICE, [X]) is ALLOWED
+
+
+@in_loop
+async def test_it_is_asked_who_publishes_what_apart_from_registering(tmp_path: Path) -> None:
+    with running_backend() as backend:
+        backend.allows = lambda name: name == "x"
+        rules = app(
+            issuer_at(tmp_path), hook=backend.url, publish=["**"], authorise_at_publish=True
+        )
+        found = access(contacts=rules)
+        assert found.asked_at_publish == {"contacts"}
+        await judged(found.may_register(ALICE, [X]))
+        verdict = await judged(found.confirmed(ALICE, [X, Y]))
+        assert verdict == Verdict(denied=frozenset([Y]))
+        assert backend.asked[1] == {"app": "contacts", "principal": "alice", "publish": ["x", "y"]}
+        assert found.confirmed(ALICE, [X]) is ALLOWED, "a yes is remembered"
+        assert found.confirmed(Principal("key-1", "contacts", key=True), [Y]) is ALLOWED
+        await found.close()

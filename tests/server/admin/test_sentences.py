@@ -16,11 +16,17 @@ def client(
     presence: str = "offline",
     owner_answers: bool = True,
     blind_owners: Sequence[str] = (),
+    looked_at: int | None = None,
     **at: Any,
 ) -> str:
     found = ClientNow(client="00", presence=presence, **at)  # type: ignore[arg-type]
     return explain_client(
-        found, NOW, owner="state-0", owner_answers=owner_answers, blind_owners=blind_owners
+        found,
+        NOW,
+        owner="state-0",
+        owner_answers=owner_answers,
+        blind_owners=blind_owners,
+        looked_at=looked_at,
     )
 
 
@@ -75,6 +81,18 @@ def test_who_is_not_known() -> None:
     assert client("nobody").startswith("No client has this id")
     assert "registrar-1 does not answer" in client("nobody", silent=["registrar-1"])
     assert "until state-0 is back" in client("hidden", owner_answers=False)
+
+
+def test_who_was_looked_for_in_some_rows_only() -> None:
+    said = client("nobody", looked_at=20_000)
+    assert "none of the 20,000 clients whose rows were looked through; there are more" in said
+    assert "over MQTT the client id" in said
+    assert "may be others" in client(looked_at=20_000)
+
+
+def test_several_with_the_same_id_are_named() -> None:
+    assert "Others whose application gave the same id: ab, cd." in client(others=["ab", "cd"])
+    assert "same id" not in client()
 
 
 def test_who_is_online() -> None:

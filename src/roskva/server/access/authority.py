@@ -39,6 +39,8 @@ class Authority(Protocol):
     standing: Standing
     guarded: frozenset[str]
     """The apps in which it is asked again before each notification."""
+    asked_at_publish: frozenset[str]
+    """The apps in which a client's publishing has to be `confirmed`."""
 
     def identify(self, app: str | None, credential: str | None) -> Principal | Later[Principal]:
         """Who is it that connects? `Unauthorised` if nobody we let in."""
@@ -49,6 +51,10 @@ class Authority(Protocol):
     ) -> Verdict | Later[Verdict]: ...
 
     def may_publish(self, principal: Principal, key: Key) -> bool: ...
+
+    def confirmed(self, principal: Principal, keys: Collection[Key]) -> Verdict | Later[Verdict]:
+        """Of what it may publish, as far as the settings say."""
+        ...
 
     def reload(self, config: Config, tokens: TokenKeys | None = None) -> None:
         """`BadConfig` leaves everything as it was."""
@@ -62,6 +68,7 @@ class Authority(Protocol):
 class AllowAll:
     standing = Standing()
     guarded: frozenset[str] = frozenset()
+    asked_at_publish: frozenset[str] = frozenset()
 
     def identify(self, app: str | None, credential: str | None) -> Principal:
         return NOBODY
@@ -71,6 +78,9 @@ class AllowAll:
 
     def may_publish(self, principal: Principal, key: Key) -> bool:
         return True
+
+    def confirmed(self, principal: Principal, keys: Collection[Key]) -> Verdict:
+        return ALLOWED
 
     def reload(self, config: Config, tokens: TokenKeys | None = None) -> None:
         """Whether there are keys changes with a restart only."""

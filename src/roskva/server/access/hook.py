@@ -1,7 +1,9 @@
-"""The hook: an app's backend that is asked whether somebody may register.
+"""The hook: an app's backend that is asked whether somebody may register, or publish.
 
     POST {"app": "contacts", "principal": "alice", "register": ["bob", "carol"]}
     200  {"allow": ["bob"]}
+    POST {"app": "contacts", "principal": "alice", "publish": ["alice"]}
+    200  {"allow": ["alice"]}
 
 Whatever else happens is a no: another status, another body, too late, nobody there. A yes is
 remembered for a short while, a no is not. After a few failures in a row the backend is left alone
@@ -12,19 +14,22 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable
-from contextlib import AbstractAsyncContextManager
-from typing import Final
+from typing import Final, Literal
+from weakref import WeakValueDictionary
 
 import httpx
 import msgspec
 
 from roskva.errors import Unavailable
 from roskva.model import Key, Principal
+from roskva.server.access.backends import NoAnswer, ask_backend
 
 _log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 32
+AT_ONCE: Final = 32
 """Questions under way."""
+OF_ONE: Final = 8
+"""Of them about one principal: whoever wants to hear of ever more names leaves room for others."""
 _NAMES: Final = 1000
 """In one question."""
 _MAX_BYTES: Final = 1 << 20
@@ -33,10 +38,14 @@ _FAILURES: Final = 5
 _BREAK_S: Final = 5.0
 
 
-class _Question(msgspec.Struct, frozen=True):
+Wish = Literal["register", "publish"]
+
+
+class _Question(msgspec.Struct, frozen=True, omit_defaults=True):
     app: str
     principal: str
-    register: list[str]
+    register: list[str] = []
+    publish: list[str] = []
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -54,53 +63,57 @@ class Hook:
     def __init__(self, settings: HookSettings, http: httpx.AsyncClient) -> None:
         self.settings = settings
         self._http = http
-        self._allowed: dict[tuple[str, Key], float] = {}
+        self._allowed: dict[tuple[Wish, str, Key], float] = {}
         """Until when."""
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._turns_of = WeakValueDictionary[str, asyncio.Semaphore]()
+        """Those of a principal, while there are questions about it."""
         self._failures = 0
         self._closed_until = 0.0
 
-    def unknown(self, principal: Principal, keys: Iterable[Key]) -> list[Key]:
+    def unknown(self, wish: Wish, principal: Principal, keys: Iterable[Key]) -> list[Key]:
         """Those that have to be asked for."""
         now, allowed, name = time.monotonic(), self._allowed, principal.name
-        return [key for key in keys if allowed.get((name, key), 0.0) <= now]
+        return [key for key in keys if allowed.get((wish, name, key), 0.0) <= now]
 
-    async def ask(self, principal: Principal, keys: Collection[Key]) -> frozenset[Key]:
+    async def ask(self, wish: Wish, principal: Principal, keys: Collection[Key]) -> frozenset[Key]:
         """Those that are allowed; `Unavailable` if there was no answer."""
         allowed: set[Key] = set()
         wanted = list(keys)
         for first in range(0, len(wanted), _NAMES):
-            allowed |= await self._ask(principal, wanted[first : first + _NAMES])
-        self._remember(principal, allowed)
+            allowed |= await self._ask(wish, principal, wanted[first : first + _NAMES])
+        self._remember(wish, principal, allowed)
         return frozenset(allowed)
 
-    async def _ask(self, principal: Principal, keys: list[Key]) -> set[Key]:
+    async def _ask(self, wish: Wish, principal: Principal, keys: list[Key]) -> set[Key]:
         names = {key.partition("/")[2]: key for key in keys}
-        question = _Question(self.settings.app, principal.name, list(names))
+        question = _Question(self.settings.app, principal.name, **{wish: list(names)})
+        turn_of_one = self._turns_of.setdefault(principal.name, asyncio.Semaphore(OF_ONE))
         try:
-            async with self._turn:
+            async with turn_of_one, self._turn:
                 self._check_breaker()
-                async with asyncio.timeout(self.settings.timeout_s):
-                    answer = await self._post(msgspec.json.encode(question))
-        except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                answer = await self._post(msgspec.json.encode(question))
+        except (NoAnswer, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._failed(error)
             raise Unavailable("the app's backend does not answer") from None
         self._failures = 0
         return {names[name] for name in answer.allow if name in names}
 
     async def _post(self, body: bytes) -> _Answer:
-        headers = {"content-type": "application/json"}
-        asked = self._http.stream("POST", self.settings.url, content=body, headers=headers)
-        return msgspec.json.decode(await body_of(asked, _MAX_BYTES), type=_Answer)
+        url, timeout_s = self.settings.url, self.settings.timeout_s
+        answer = await ask_backend(
+            self._http, "POST", url, body, timeout_s=timeout_s, max_bytes=_MAX_BYTES
+        )
+        return msgspec.json.decode(answer, type=_Answer)
 
-    def _remember(self, principal: Principal, keys: Collection[Key]) -> None:
+    def _remember(self, wish: Wish, principal: Principal, keys: Collection[Key]) -> None:
         if not self.settings.cache_s:
             return
         if len(self._allowed) + len(keys) > MAX_REMEMBERED:
             self._allowed.clear()
         until = time.monotonic() + self.settings.cache_s
         for key in keys:
-            self._allowed[principal.name, key] = until
+            self._allowed[wish, principal.name, key] = until
 
     # The breaker.
 
@@ -116,18 +129,4 @@ class Hook:
         self._failures += 1
         if self._failures >= _FAILURES:
             self._closed_until = time.monotonic() + _BREAK_S
-        why = str(error) or type(error).__name__
-        _log.warning("the hook of %s failed: %s", self.settings.app, why)
-
-
-async def body_of(asked: AbstractAsyncContextManager[httpx.Response], max_bytes: int) -> bytes:
-    """Of an answer that is a 200 and not too long; any other is an `HTTPError`."""
-    body = b""
-    async with asked as answer:
-        if answer.status_code != 200:
-            raise httpx.HTTPError(f"status {answer.status_code}")
-        async for part in answer.aiter_bytes():
-            body += part
-            if len(body) > max_bytes:
-                raise httpx.HTTPError(f"its answer has more than {max_bytes} bytes")
-    return body
+        _log.warning("the hook of %s failed: %s", self.settings.app, error)

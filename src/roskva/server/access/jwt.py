@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from roskva.config.access import KeySet
 from roskva.errors import BadConfig, Unavailable
 from roskva.model import Principal
-from roskva.server.access.hook import body_of
+from roskva.server.access.backends import NoAnswer, ask_backend
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def parse_jwks(text: bytes) -> dict[str, VerifyKey]:
             if isinstance(key, RSAPublicKey) and key.key_size < _MIN_RSA_BITS:
                 continue
             found[jwk.kid] = VerifyKey(algorithm, key)
-    except (msgspec.MsgspecError, UnicodeDecodeError, jwt.PyJWTError, ValueError):
+    except (msgspec.MsgspecError, *_BROKEN):
         raise BadConfig("this is no set of keys (JWKS)") from None
     if not found:
         raise BadConfig(
@@ -149,12 +149,12 @@ class Jwks:
 
     async def _fetch(self) -> None:
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                body = await body_of(self._http.stream("GET", self.place), _MAX_BYTES)
-                self._take(parse_jwks(body))
-        except (httpx.HTTPError, TimeoutError, BadConfig) as error:
-            why = str(error) or type(error).__name__
-            _log.warning("the keys at %s could not be fetched: %s", self.place, why)
+            body = await ask_backend(
+                self._http, "GET", self.place, timeout_s=_TIMEOUT_S, max_bytes=_MAX_BYTES
+            )
+            self._take(parse_jwks(body))
+        except (NoAnswer, BadConfig) as error:
+            _log.warning("the keys at %s could not be fetched: %s", self.place, error)
         finally:
             self._asking = None
 
@@ -212,10 +212,14 @@ class JwtVerifier:
         if known is not None and time.time() < expires_at + _LEEWAY_S:
             return known
         claims = self._claims(token, self._key_of(token))
-        principal = Principal(_subject(claims), self.app, _issued_at(claims))
+        try:
+            principal = Principal(_subject(claims), self.app, _issued_at(claims))
+            expires_at = float(claims["exp"])
+        except _BROKEN as error:
+            raise BadJwt(str(error)) from None
         if len(self._verified) >= MAX_REMEMBERED:
             self._verified.clear()
-        self._verified[token] = principal, float(claims["exp"])
+        self._verified[token] = principal, expires_at
         return principal
 
     def _key_of(self, token: str) -> VerifyKey:

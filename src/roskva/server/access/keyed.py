@@ -14,23 +14,16 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
-import httpx
 import msgspec
 
 from roskva.config import AppConfig, Config
 from roskva.core.identity import Standing, TokenKeys
 from roskva.errors import Unavailable
 from roskva.model import PROBE_APPS, Key, Principal
+from roskva.server.access import jwt
 from roskva.server.access.authority import ALLOWED, Later, Verdict, not_accepted
-from roskva.server.access.hook import Hook, HookSettings
-from roskva.server.access.jwt import (
-    BadJwt,
-    Jwks,
-    JwtVerifier,
-    UnknownKey,
-    audiences,
-    looks_like_jwt,
-)
+from roskva.server.access.backends import backend_client
+from roskva.server.access.hook import Hook, HookSettings, Wish
 from roskva.server.access.keys import ProberKeys, PublishKeys
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS
 
@@ -83,7 +76,7 @@ def _compiled(patterns: list[str], principal: str) -> re.Pattern[str] | None:
 class AppRules(msgspec.Struct, frozen=True):
     register: NamePatterns
     publish: NamePatterns
-    verifier: JwtVerifier | None = None
+    verifier: jwt.JwtVerifier | None = None
     hook: Hook | None = None
 
 
@@ -95,8 +88,8 @@ class KeyedAuthority:
     does not concern them."""
 
     def __init__(self, config: Config, tokens: TokenKeys | None = None) -> None:
-        self._http = httpx.AsyncClient(follow_redirects=False)
-        self._jwks: dict[str, Jwks] = {}
+        self._http = backend_client()
+        self._jwks: dict[str, jwt.Jwks] = {}
         self._hooks: dict[HookSettings, Hook] = {}
         self._take_over(config, tokens)
 
@@ -109,7 +102,7 @@ class KeyedAuthority:
     def _take_over(self, config: Config, tokens: TokenKeys | None) -> None:
         publish_keys, prober_keys = PublishKeys(config.apps), ProberKeys(config.probe, tokens)
         places = {app.jwks for app in config.apps.values() if app.jwks}
-        jwks = {place: self._jwks.get(place) or Jwks(place, self._http) for place in places}
+        jwks = {place: self._jwks.get(place) or jwt.Jwks(place, self._http) for place in places}
         hooks: dict[HookSettings, Hook] = {}
         apps: dict[str, AppRules] = {}
         for name, app in config.apps.items():
@@ -119,7 +112,7 @@ class KeyedAuthority:
                 settings = HookSettings(name, app.hook, timeout_s, app.hook_cache_seconds)
                 hook = hooks[settings] = self._hooks.get(settings) or Hook(settings, self._http)
             if app.jwks is not None:
-                verifier = JwtVerifier(name, app.audience or name, app.issuer, jwks[app.jwks])
+                verifier = jwt.JwtVerifier(name, app.audience or name, app.issuer, jwks[app.jwks])
             register, publish = NamePatterns(app.register), NamePatterns(app.publish)
             apps[name] = AppRules(register, publish, verifier, hook)
         apps |= dict.fromkeys(PROBE_APPS, _OF_PROBER)
@@ -132,6 +125,9 @@ class KeyedAuthority:
         self._publish_keys, self._prober_keys = publish_keys, prober_keys
         self.standing = standing_of(config.apps, publish_keys)
         self.guarded = frozenset(n for n, app in config.apps.items() if app.authorise_at_notify)
+        self.asked_at_publish = frozenset(
+            n for n, app in config.apps.items() if app.authorise_at_publish
+        )
 
     async def run(self) -> None:
         try:
@@ -158,12 +154,12 @@ class KeyedAuthority:
         who = self._publish_keys.find(credential) or self._prober_keys.find(credential)
         if who is not None and app in (None, who.app):
             return who
-        if who is not None or not looks_like_jwt(credential):
+        if who is not None or not jwt.looks_like_jwt(credential):
             raise not_accepted()
         verifier = self._verifier(app, credential)
         try:
             return self._verified(verifier, credential)
-        except UnknownKey as error:
+        except jwt.UnknownKey as error:
             if not verifier.jwks.may_ask():
                 raise _refused(error) from None
         except Unavailable:
@@ -176,17 +172,17 @@ class KeyedAuthority:
         who = self._publish_keys.find(credential)
         if who is not None:
             return who
-        if not looks_like_jwt(credential):
-            raise BadJwt("no app has this publish key")
+        if not jwt.looks_like_jwt(credential):
+            raise jwt.BadJwt("no app has this publish key")
         verifier = self._by_its_audience(credential)
         if verifier is None:
             wanted = ", ".join(self._by_audience) or "there is none"
-            raise BadJwt(f"its aud is not that of one app (of {wanted})")
+            raise jwt.BadJwt(f"its aud is not that of one app (of {wanted})")
         if verifier.jwks.remote:
             await verifier.jwks.ask()
         return self._holding(verifier.verify(credential))
 
-    def _verifier(self, app: str | None, credential: str) -> JwtVerifier:
+    def _verifier(self, app: str | None, credential: str) -> jwt.JwtVerifier:
         if app is None:
             found = self._by_its_audience(credential)
         else:
@@ -196,28 +192,28 @@ class KeyedAuthority:
             raise not_accepted()
         return found
 
-    def _by_its_audience(self, credential: str) -> JwtVerifier | None:
-        found = [self._by_audience[a] for a in audiences(credential) if a in self._by_audience]
+    def _by_its_audience(self, credential: str) -> jwt.JwtVerifier | None:
+        found = [self._by_audience[a] for a in jwt.audiences(credential) if a in self._by_audience]
         return found[0] if len(found) == 1 else None
 
-    def _verified(self, verifier: JwtVerifier, credential: str) -> Principal:
+    def _verified(self, verifier: jwt.JwtVerifier, credential: str) -> Principal:
         try:
             return self._holding(verifier.verify(credential))
-        except UnknownKey:
+        except jwt.UnknownKey:
             raise
-        except BadJwt as error:
+        except jwt.BadJwt as error:
             raise _refused(error) from None
 
     def _holding(self, who: Principal) -> Principal:
         if not self.standing.holds(who):
-            raise BadJwt(_REVOKED)
+            raise jwt.BadJwt(_REVOKED)
         return who
 
-    async def _ask_for_keys(self, verifier: JwtVerifier, credential: str) -> Principal:
+    async def _ask_for_keys(self, verifier: jwt.JwtVerifier, credential: str) -> Principal:
         await verifier.jwks.ask()
         try:
             return self._verified(verifier, credential)
-        except UnknownKey as error:
+        except jwt.UnknownKey as error:
             raise _refused(error) from None
 
     # What it may do.
@@ -242,22 +238,34 @@ class KeyedAuthority:
             if not key.startswith(own) or not rules.register.match(key[len(own) :], principal.name)
         )
         if rules.hook is not None:
-            unknown = rules.hook.unknown(principal, (key for key in keys if key not in denied))
+            allowed = [key for key in keys if key not in denied]
+            unknown = rules.hook.unknown("register", principal, allowed)
             if unknown:
-                return _ask_hook(rules.hook, principal, unknown, denied)
+                return _ask_hook(rules.hook, "register", principal, unknown, denied)
         return Verdict(denied) if denied else ALLOWED
 
+    def confirmed(self, principal: Principal, keys: Collection[Key]) -> Verdict | Later[Verdict]:
+        hook = self._apps[principal.app or ""].hook
+        if hook is None or principal.key:
+            return ALLOWED
+        unknown = hook.unknown("publish", principal, keys)
+        return _ask_hook(hook, "publish", principal, unknown) if unknown else ALLOWED
 
-def _refused(why: BadJwt) -> Exception:
+
+def _refused(why: jwt.BadJwt) -> Exception:
     _log.debug("a JWT is refused: %s", why)
     return not_accepted()
 
 
 async def _ask_hook(
-    hook: Hook, principal: Principal, unknown: list[Key], denied: frozenset[Key]
+    hook: Hook,
+    wish: Wish,
+    principal: Principal,
+    unknown: list[Key],
+    denied: frozenset[Key] = frozenset(),
 ) -> Verdict:
     try:
-        allowed = await hook.ask(principal, unknown)
+        allowed = await hook.ask(wish, principal, unknown)
     except Unavailable:
         return Verdict(denied, frozenset(unknown))
     return Verdict(denied | (frozenset(unknown) - allowed))

@@ -12,7 +12,6 @@ the token keys: every process of the node has these, and nobody else. One from e
 
 import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from roskva.core.identity import TokenKeys
 from roskva.disk import RealDisk, write_whole
 from roskva.errors import Damaged
 from roskva.model import PROBE_APPS, Principal
+from roskva.server.directory import close_to_others
 
 TOKEN_KEY: Final = "token.key"
 _BYTES: Final = 32
@@ -38,6 +38,7 @@ def token_keys(data: Path) -> TokenKeys:
     path = data / TOKEN_KEY
     if not path.exists():
         _write(path, [(1, secrets.token_bytes(_BYTES))])
+    close_to_others(path)
     keys = _read(path)
     return TokenKeys(dict(keys), keys[0][0])
 
@@ -69,7 +70,6 @@ def _read(path: Path) -> list[tuple[int, bytes]]:
 def _write(path: Path, keys: list[tuple[int, bytes]]) -> None:
     text = "".join(f"{number} {key.hex()}\n" for number, key in keys)
     write_whole(RealDisk(), str(path), text.encode())
-    os.chmod(path, 0o600)
 
 
 class PublishKeys:

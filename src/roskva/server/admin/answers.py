@@ -12,33 +12,37 @@ from typing import Any, Final
 
 import msgspec
 
-from roskva.core.effects import ObjectRow
+from roskva.core.effects import FromLink, ObjectRow
 from roskva.core.objects import ObjectEntry
-from roskva.errors import BadInput, RoskvaError
+from roskva.errors import BadInput, LimitExceeded, RoskvaError, Unavailable
 from roskva.feed.trace import Trace
 from roskva.metrics import Sample, Times
-from roskva.model import NO_VERSION, Key, Update, object_epoch, shard_of
+from roskva.model import NO_GENERATION, NO_MARK, NO_VERSION, Key, Update, mark_of, shard_of
 from roskva.server.admin import sessions
-from roskva.server.admin.samples import of_process
+from roskva.server.admin.row_search import RowSearch
+from roskva.server.admin.samples import by_name, counted, of_process
 from roskva.server.admin.sessions import Census, Notes, as_text
+from roskva.server.executor import LinkEnd
 from roskva.server.observers import TrafficCounters
 from roskva.server.pressure import measured_memory
 from roskva.server.registrar import RegistrarServer
 from roskva.server.shard import ShardServer
 from roskva.store import rows as layout
 from roskva.store.rows import StoredClient
-from roskva.wire.admin import (
-    ClientsSeen,
-    Freshness,
-    ObjectNow,
-    ProcessNow,
-    ProcessReport,
-    ShardNow,
+from roskva.wire import admin
+from roskva.wire.links import (
+    Ask,
+    FromShard,
+    NotPublished,
+    ResetApp,
+    UpdatesPublished,
+    Versions,
 )
-from roskva.wire.links import Ask, CurrentVersion, Versions
 
 _log = logging.getLogger(__name__)
 _CLIENT: Final = re.compile(r"[0-9a-fA-F]{32}")
+_DISK_PATIENCE_S: Final = 1.5
+"""For the reset of an app to be durable: less than another process waits for our answer."""
 _RATE_EVERY_S: Final = 1.0
 _RATE_OVER: Final = 6
 """Samples, and thus one second less."""
@@ -48,6 +52,14 @@ class RowSeen(msgspec.Struct, frozen=True):
     """None: it never registered for anything, or was forgotten."""
 
     row: StoredClient | None
+
+
+class GenerationSeen(msgspec.Struct, frozen=True):
+    """Of an app in a shard: in its feed, durably."""
+
+    generation: int
+    full: bool = False
+    """The shard keeps generations of so many apps that this one has no room."""
 
 
 class ProcessAnswers:
@@ -71,7 +83,8 @@ class ProcessAnswers:
         self.lag = Times()
         self.mqtt: Mapping[str, int] = {}
         """What went wrong with MQTT connections here."""
-        self.rates = Rates(self._counted)
+        self.rates = Rates(self._counters)
+        self._rows = RowSearch(lambda: [shard.store for shard in shards.values()])
 
     def serve(self, front: RegistrarServer) -> None:
         """This process has clients, too."""
@@ -93,12 +106,12 @@ class ProcessAnswers:
         front = self._front
         match question:
             case Ask(what="status"):
-                return ProcessReport(self._now(), self._shards_now())
+                return admin.ProcessReport(self._now(), self._shards_now())
             case Ask(what="metrics"):
                 return {"samples": self._samples()}
             case Ask(what="online"):
-                clients = front.online() if front is not None else []
-                return {"clients": [client.hex() for client in clients]}
+                clients = front.online() if front is not None else {}
+                return {"clients": {client.hex(): slow for client, slow in clients.items()}}
             case Ask(what="recheck"):
                 if front is None:
                     return {"sessions": 0}
@@ -108,20 +121,24 @@ class ProcessAnswers:
                 await self._owned(number).checkpoint(name)
                 return {}
             case Ask(what="now"):
-                freshness = Freshness() if self._census is None else await self._census.take()
+                freshness = admin.Freshness() if self._census is None else await self._census.take()
                 passed = [] if self.trace is None else self.trace.recent()
-                return ProcessReport(self._now(), self._shards_now(), freshness, passed)
+                return admin.ProcessReport(self._now(), self._shards_now(), freshness, passed)
             case Ask(what="object", name=key):
                 return await self._object(key)
             case Ask(what="client", name=wanted):
                 return await self._clients(wanted)
             case Ask(what="row", shard=number, name=client):
                 return RowSeen(await row_of(self._owned(number), bytes.fromhex(client)))
+            case Ask(what="rows", name=application):
+                return await self._rows.find(application)
             case Ask(what="stands", shard=number, objects=keys):
                 return await _current_versions(self._owned(number), keys)
+            case Ask(what="reset", shard=number, name=app, generation=generation):
+                return await reset_app(self._owned(number), app, generation)
 
     def _samples(self) -> list[Sample]:
-        shards = [(shard, shard_now(shard, self._process)) for shard in self._shards.values()]
+        shards = [(shard, self._shard_now(shard)) for shard in self._shards.values()]
         measured = self._counts, self.mqtt, self.lag, self.trace
         return list(of_process(self._now(), self._front, shards, *measured))
 
@@ -132,21 +149,12 @@ class ProcessAnswers:
         return shard
 
     def _counters(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        if self._front is not None:
-            found = {**self._front.core.counters, **self._front.counters}
-        for shard in self._shards.values():
-            for counted in (shard.matcher.counters, shard.rows.counters):
-                for counter, value in counted.items():
-                    found[counter] = found.get(counter, 0) + value
-        return found
+        shards = list(self._shards.values())
+        return by_name(counted(self._front, shards, self._counts, self.mqtt))
 
-    def _counted(self) -> dict[str, int]:
-        return {**self._counters(), "appended": self._counts.published["users"]}
-
-    def _now(self) -> ProcessNow:
+    def _now(self) -> admin.ProcessNow:
         front = self._front
-        return ProcessNow(
+        return admin.ProcessNow(
             name=self._process,
             role="+".join(["state"] * bool(self._shards) + ["registrar"] * (front is not None)),
             pid=os.getpid(),
@@ -159,40 +167,50 @@ class ProcessAnswers:
             per_second=self.rates.per_second(),
         )
 
-    def _shards_now(self) -> list[ShardNow]:
-        return [shard_now(shard, self._process) for shard in self._shards.values()]
+    def _shards_now(self) -> list[admin.ShardNow]:
+        return [self._shard_now(shard) for shard in self._shards.values()]
 
-    async def _object(self, key: Key) -> ObjectNow:
+    def _shard_now(self, shard: ShardServer) -> admin.ShardNow:
+        matcher, number = shard.matcher, shard.number
+        return admin.ShardNow(
+            number,
+            self._process,
+            True,
+            str(matcher.epoch),
+            matcher.applied,
+            shard.feed_end,
+            matcher.caught_up,
+            len(matcher.objects),
+            len(matcher.links),
+            matcher.durable,
+            matcher.generations,
+            shard.collector.share,
+            shard.rows.counters["collected"] + matcher.counters["dropped"],
+            dict(self._counts.ways[number]),
+            number in self._counts.alone,
+            shard.row_counts,
+        )
+
+    async def _object(self, key: Key) -> admin.ObjectNow:
         shard = self._shards.get(shard_of(key, self._shard_count))
-        found = ObjectNow() if shard is None else await object_of(shard, key)
+        found = admin.ObjectNow()
+        if shard is not None:
+            now = self._shard_now(shard)
+            found = msgspec.structs.replace(
+                await object_of(shard, key), ways=now.ways, reads_alone=now.reads_alone
+            )
         if self._front is None:
             return found
         return await sessions.with_sessions(self._front.core, self._process, key, found)
 
-    async def _clients(self, wanted: str) -> ClientsSeen:
+    async def _clients(self, wanted: str) -> admin.ClientsSeen:
         if self._front is None:
-            return ClientsSeen()
+            return admin.ClientsSeen()
         online = await sessions.of_client(self._front.core, self._process, wanted)
-        return ClientsSeen(online, *self._notes.about(wanted))
+        return admin.ClientsSeen(online, *self._notes.about(wanted))
 
 
 # What a shard has, whether anybody is online or not.
-
-
-def shard_now(shard: ShardServer, process: str) -> ShardNow:
-    matcher = shard.matcher
-    return ShardNow(
-        shard.number,
-        process,
-        True,
-        str(matcher.epoch),
-        matcher.applied,
-        shard.feed_end,
-        matcher.caught_up,
-        len(matcher.objects),
-        len(matcher.links),
-        matcher.durable,
-    )
 
 
 async def _entries(shard: ShardServer, keys: Sequence[Key]) -> dict[Key, ObjectEntry]:
@@ -207,23 +225,24 @@ def _entry(shard: ShardServer, key: Key, row: ObjectRow) -> ObjectEntry:
     entry = ObjectEntry()
     if row.version != NO_VERSION:
         entry.update = Update(key, row.version, row.source, row.payload, row.published_at)
-    entry.mark, entry.epoch = row.mark, row.epoch
+    entry.mark, entry.epoch, entry.generation = row.mark, row.epoch, row.generation
     for unflushed in (shard.matcher.flushing, shard.matcher.unflushed):
         if unflushed is not None:
             unflushed.lay_over(entry, key)
     return entry
 
 
-async def object_of(shard: ShardServer, key: Key) -> ObjectNow:
+async def object_of(shard: ShardServer, key: Key) -> admin.ObjectNow:
     matcher, entry = shard.matcher, (await _entries(shard, [key]))[key]
-    update, known = entry.update, entry.epoch == matcher.epoch
-    found = ObjectNow(
+    stands = matcher.known(key, entry)
+    update, known = entry.update, stands.version != NO_VERSION
+    found = admin.ObjectNow(
         answers=True,
         caught_up=matcher.caught_up,
-        epoch=str(object_epoch(matcher.epoch, entry.mark)),
-        reset=bool(entry.mark),
+        epoch=str(stands.epoch),
+        reset=mark_of(stands.epoch) != NO_MARK,
     )
-    if update is None:
+    if update is None or entry.generation != matcher.generation_of(key):
         return found
     return msgspec.structs.replace(
         found,
@@ -240,16 +259,32 @@ async def _current_versions(shard: ShardServer, keys: Sequence[Key]) -> Versions
     matcher, entries = shard.matcher, await _entries(shard, keys)
     if not matcher.caught_up:
         return Versions([])
-    return Versions(
-        [
-            CurrentVersion(
-                key,
-                entry.version() if entry.epoch == matcher.epoch else NO_VERSION,
-                object_epoch(matcher.epoch, entry.mark),
-            )
-            for key, entry in entries.items()
-        ]
-    )
+    known = (matcher.known(key, entry) for key, entry in entries.items())
+    return Versions([msgspec.structs.replace(one, payload=None) for one in known])
+
+
+async def reset_app(shard: ShardServer, app: str, generation: int) -> GenerationSeen:
+    """Over a link of its own, as whoever publishes."""
+    answer: asyncio.Future[FromShard] = asyncio.get_running_loop().create_future()
+
+    def answered(message: FromShard) -> None:
+        if not answer.done():
+            answer.set_result(message)
+
+    link = shard.accept(LinkEnd(answered, lambda: None))
+    try:
+        shard.step(FromLink(link, ResetApp(1, app, generation)))
+        told = await asyncio.wait_for(answer, _DISK_PATIENCE_S)
+    except TimeoutError:
+        raise Unavailable(f"shard {shard.number} has not answered in time") from None
+    finally:
+        shard.lost(link)
+    if isinstance(told, UpdatesPublished):
+        return GenerationSeen(told.versions[0])
+    assert isinstance(told, NotPublished)
+    if told.code == LimitExceeded.code:
+        return GenerationSeen(NO_GENERATION, full=True)
+    raise Unavailable(told.text)
 
 
 async def row_of(shard: ShardServer, client: bytes) -> StoredClient | None:

@@ -21,15 +21,7 @@ from roskva.config import Config, PipelineConfig
 from roskva.links.processes import read_report, write_report
 from roskva.model import Key
 from roskva.server.admin.sentences import span
-from roskva.wire.admin import (
-    DeadLetter,
-    JobNow,
-    ObjectAudit,
-    PartBatch,
-    PipelineDetail,
-    PipelineNow,
-    ProbeNow,
-)
+from roskva.wire import admin
 
 PIPELINE_REPORT: Final = "pipeline.json"
 PROBE_REPORT: Final = "probe.json"
@@ -54,12 +46,12 @@ class KeptObject(msgspec.Struct, frozen=True, array_like=True):
     states: dict[str, int]
 
 
-def pipeline_now(config: PipelineConfig, run_dir: Path) -> PipelineNow:
+def pipeline_now(config: PipelineConfig, run_dir: Path) -> admin.PipelineNow:
     """What the pipeline last said of itself."""
     if not config.enabled:
-        return PipelineNow("off", "it is not enabled")
-    report = read_report(run_dir / PIPELINE_REPORT, PipelineNow)
-    return PipelineNow("starting") if report is None or _gone(report.pid) else report
+        return admin.PipelineNow("off", "it is not enabled")
+    report = read_report(run_dir / PIPELINE_REPORT, admin.PipelineNow)
+    return admin.PipelineNow("starting") if report is None or _gone(report.pid) else report
 
 
 def why_no_prober(config: Config) -> str:
@@ -71,21 +63,21 @@ def why_no_prober(config: Config) -> str:
     return ""
 
 
-def probe_now(config: Config, run_dir: Path) -> ProbeNow:
+def probe_now(config: Config, run_dir: Path) -> admin.ProbeNow:
     """What the prober found last."""
     if why := why_no_prober(config):
-        return ProbeNow(why=why)
-    report = read_report(run_dir / PROBE_REPORT, ProbeNow)
-    return ProbeNow(state="starting") if report is None or _gone(report.pid) else report
+        return admin.ProbeNow(why=why)
+    report = read_report(run_dir / PROBE_REPORT, admin.ProbeNow)
+    return admin.ProbeNow(state="starting") if report is None or _gone(report.pid) else report
 
 
 def _gone(pid: int) -> bool:
     return bool(pid) and not Path(f"/proc/{pid}").exists()
 
 
-def detail(data: Path, now: PipelineNow) -> PipelineDetail:
+def detail(data: Path, now: admin.PipelineNow) -> admin.PipelineDetail:
     batches = [
-        PartBatch(**msgspec.structs.asdict(batch), part=part.name)
+        admin.PartBatch(**msgspec.structs.asdict(batch), part=part.name)
         for part in now.parts
         for batch in part.recent
     ]
@@ -93,10 +85,10 @@ def detail(data: Path, now: PipelineNow) -> PipelineDetail:
         part.recent = []
     dead = list(_dead_letters(data / "pipeline"))
     jobs = [found for name in JOB_NAMES if (found := _job(data, name)) is not None]
-    return PipelineDetail(_sentence(now), now, batches, dead, jobs)
+    return admin.PipelineDetail(_sentence(now), now, batches, dead, jobs)
 
 
-def _sentence(now: PipelineNow) -> str:
+def _sentence(now: admin.PipelineNow) -> str:
     if now.state == "off":
         why = f": {now.why}" if now.why else ""
         return (
@@ -118,7 +110,7 @@ def _sentence(now: PipelineNow) -> str:
     return f"The pipeline is running; the matchers are {lag} behind the feed."
 
 
-def _dead_letters(directory: Path) -> Iterator[DeadLetter]:
+def _dead_letters(directory: Path) -> Iterator[admin.DeadLetter]:
     """The latest of each ingest."""
     for ingest in sorted(directory.glob("ingest-*")):
         name = ingest.name.removeprefix("ingest-")
@@ -128,7 +120,7 @@ def _dead_letters(directory: Path) -> Iterator[DeadLetter]:
                 left -= 1
                 letter = json.loads(line)
                 row = json.dumps(letter.get("row"), ensure_ascii=False)[:_LONGEST_ROW]
-                yield DeadLetter(name, str(letter.get("at", "")), str(letter["reason"]), row)
+                yield admin.DeadLetter(name, str(letter.get("at", "")), str(letter["reason"]), row)
             if left <= 0:
                 break
 
@@ -141,13 +133,13 @@ def _last_lines(file: Path, count: int) -> list[str]:
         return []
 
 
-def _job(data: Path, name: str) -> JobNow | None:
+def _job(data: Path, name: str) -> admin.JobNow | None:
     directory = data / JOBS / name
     kept = read_report(directory / RESULT, Kept)
     if kept is None:
         return None
     plots = sorted(path.name for path in directory.glob("*.svg"))
-    return JobNow(name, kept.at, kept.seconds, kept.found, plots)
+    return admin.JobNow(name, kept.at, kept.seconds, kept.found, plots)
 
 
 def plot(data: Path, job: str, name: str) -> bytes | None:
@@ -158,7 +150,7 @@ def plot(data: Path, job: str, name: str) -> bytes | None:
     return None if found is None else found.read_bytes()
 
 
-def audited(data: Path, key: Key) -> ObjectAudit | None:
+def audited(data: Path, key: Key) -> admin.ObjectAudit | None:
     """What the last audit counted of this object; it had no registrations if it is not there."""
     directory = data / JOBS / "audit"
     kept = read_report(directory / RESULT, Kept)
@@ -170,10 +162,10 @@ def audited(data: Path, key: Key) -> ObjectAudit | None:
             for line in lines:
                 if line.startswith(prefix):
                     found = msgspec.json.decode(line, type=KeptObject)
-                    return ObjectAudit(kept.at, found.states)
+                    return admin.ObjectAudit(kept.at, found.states)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    return ObjectAudit(kept.at, {})
+    return admin.ObjectAudit(kept.at, {})
 
 
 def keep(data: Path, job: str, began_at: float, found: msgspec.Struct) -> Path:

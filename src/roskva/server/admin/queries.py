@@ -7,6 +7,7 @@ still told.
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -21,40 +22,35 @@ from roskva import __version__
 from roskva.channels.mqtt.terms import row_id
 from roskva.config import Config, open_to_this_machine
 from roskva.core.freshness import due
+from roskva.errors import BadInput, LimitExceeded, Unavailable
 from roskva.feed.trace import STAGES
 from roskva.links.framing import ask
 from roskva.links.processes import Process
 from roskva.metrics import Sample
-from roskva.model import NOBODY, Key, parse_key, shard_of
+from roskva.model import (
+    MAX_RESET_APPS,
+    MAX_SOURCE_BYTES,
+    MAX_VERSION,
+    NO_GENERATION,
+    NOBODY,
+    Key,
+    check_app,
+    next_generation,
+    parse_key,
+    shard_of,
+)
 from roskva.net.address import Ports
-from roskva.server.admin import pipeline
-from roskva.server.admin.answers import ProcessAnswers, RowSeen, client_id
-from roskva.server.admin.samples import exposition, of_pipeline, of_probe
-from roskva.server.admin.sentences import (
-    explain_client,
-    explain_node,
-    explain_object,
-    find_troubles,
-)
+from roskva.server.admin import pipeline, sentences
+from roskva.server.admin.answers import GenerationSeen, ProcessAnswers, RowSeen, client_id
+from roskva.server.admin.row_search import MOST_FOUND, RowsSearched
+from roskva.server.admin.samples import exposition, of_disk, of_pipeline, of_probe
 from roskva.server.admin.sessions import BLIND, STATES, Listed, slowest_of
-from roskva.wire.admin import (
-    ClientNow,
-    ClientsSeen,
-    Freshness,
-    NodeStatus,
-    Now,
-    ObjectNow,
-    Passed,
-    PipelineDetail,
-    PipelineNow,
-    ProbeNow,
-    ProcessNow,
-    ProcessReport,
-    ShardNow,
-    StageTime,
-)
+from roskva.server.usage import DiskUsage
+from roskva.store.rows import StoredClient
+from roskva.wire import admin
 from roskva.wire.links import MAX_LINK_PARTS, Ask, CurrentVersion, Registered, Versions
 
+_log = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 2.0
 _NOTES: Final = 20
 T = TypeVar("T")
@@ -73,6 +69,7 @@ class AdminQueries:
         data: Path,
         answers: ProcessAnswers,
         ports: Ports,
+        usage: DiskUsage,
     ) -> None:
         """`own`: the name of this process, with its `answers`. `config`: as it is now."""
         self._own = own
@@ -85,6 +82,7 @@ class AdminQueries:
         self._data = data
         self._run_dir = Path(processes[0].socket).parent
         self._ports = ports
+        self._usage = usage
         self._started_at = time.time()
 
     # The other processes.
@@ -113,23 +111,28 @@ class AdminQueries:
 
     # The node.
 
-    async def status(self) -> NodeStatus:
-        told = await self._ask_all(Ask("status"), ProcessReport)
+    async def status(self) -> admin.NodeStatus:
+        told = await self._ask_all(Ask("status"), admin.ProcessReport)
         reports = [_report(n, told[n]) for n in sorted(told, key=lambda name: name != self._own)]
         shards = [shard for report in reports for shard in report.shards]
-        return NodeStatus(
+        return admin.NodeStatus(
             version=__version__,
             started_at=self._started_at,
             processes=[report.process for report in reports],
             shards=sorted(shards, key=lambda shard: shard.shard),
             pipeline=self._pipeline_now(),
             probe=self._probe_now(),
+            disk=self._disk_now(shards),
         )
 
     async def metrics(self) -> bytes:
         told = await self._ask_all(Ask("metrics"), dict)
         samples: dict[str | None, list[Sample]] = {
-            None: [*of_pipeline(self._pipeline_now()), *of_probe(self._probe_now())]
+            None: [
+                *of_pipeline(self._pipeline_now()),
+                *of_probe(self._probe_now()),
+                *of_disk(self._usage.now()),
+            ]
         }
         for name, answer in told.items():
             samples[name] = (
@@ -139,25 +142,32 @@ class AdminQueries:
             )
         return exposition(samples)
 
-    def _pipeline_now(self) -> PipelineNow:
+    def _pipeline_now(self) -> admin.PipelineNow:
         return pipeline.pipeline_now(self._config().pipeline, self._run_dir)
 
-    def _probe_now(self) -> ProbeNow:
+    def _disk_now(self, shards: Sequence[admin.ShardNow]) -> admin.DiskNow:
+        rows = Counter[str]()
+        for shard in shards:
+            rows.update(shard.rows)
+        found = msgspec.structs.replace(self._usage.now(), rows=dict(rows))
+        return msgspec.structs.replace(found, sentence=sentences.explain_disk(found))
+
+    def _probe_now(self) -> admin.ProbeNow:
         return pipeline.probe_now(self._config(), self._run_dir)
 
-    async def pipeline(self) -> PipelineDetail:
+    async def pipeline(self) -> admin.PipelineDetail:
         return await asyncio.to_thread(pipeline.detail, self._data, self._pipeline_now())
 
     async def plot(self, job: str, name: str) -> bytes | None:
         return await asyncio.to_thread(pipeline.plot, self._data, job, name)
 
-    async def now(self) -> Now:
-        told = await self._ask_all(Ask("now"), ProcessReport)
+    async def now(self) -> admin.Now:
+        told = await self._ask_all(Ask("now"), admin.ProcessReport)
         reports = [_report(name, report) for name, report in told.items()]
         processes = [report.process for report in reports]
         known = {shard.shard: shard for report in reports for shard in report.shards}
         shards = [
-            known.get(number) or ShardNow(number, owner.name, False)
+            known.get(number) or admin.ShardNow(number, owner.name, False)
             for number, owner in sorted(self._owners.items())
         ]
         sessions = Counter[str]()
@@ -170,13 +180,16 @@ class AdminQueries:
         running, probe = self._pipeline_now(), self._probe_now()
         for part in running.parts:
             part.recent = []  # they are for the page of the pipeline
-        troubles = find_troubles(processes, shards, freshness, running, probe.objectives)
-        return Now(
+        disk = self._disk_now(shards)
+        troubles = sentences.find_troubles(
+            *(processes, shards, freshness, running, probe.objectives), disk
+        )
+        return admin.Now(
             version=__version__,
             at=time.time(),
             started_at=self._started_at,
             development=open_to_this_machine(self._config()),
-            sentence=explain_node(troubles, sessions.total(), freshness),
+            sentence=sentences.explain_node(troubles, sessions.total(), freshness),
             troubles=troubles,
             processes=processes,
             shards=shards,
@@ -187,18 +200,65 @@ class AdminQueries:
             traced_one_in=self._config().node.trace_one_in,
             probe=probe,
             pipeline=running,
+            disk=disk,
             mqtt_port=self._ports.mqtt,
         )
 
+    # One app.
+
+    async def app(self, app: str) -> admin.AppNow:
+        """Asked before it is reset: what the next generation is, everybody has to say."""
+        check_app(app)
+        found = await self._generations(app, NO_GENERATION)
+        return self._app_now(app, found, max(found.values(), default=NO_GENERATION))
+
+    async def reset_app(self, app: str, generation: int | None) -> admin.AppNow:
+        """With the generation that `app` named, as often as it takes until all shards have it."""
+        at = await self.app(app)
+        if generation is None:
+            if at.silent:
+                raise Unavailable(at.sentence)
+            generation = int(at.following)
+        known = generation <= int(at.following) or at.silent
+        if not (known and NO_GENERATION < generation <= MAX_VERSION):
+            raise BadInput(f"the next generation of {app} is {at.following}, not {generation}")
+        found = self._app_now(app, await self._generations(app, generation), generation)
+        _log.info("reset of %s: %s", app, found.sentence)
+        return found
+
+    async def _generations(self, app: str, generation: int) -> dict[int, int]:
+        """Of the shards that answer."""
+        told = await asyncio.gather(
+            *(
+                self._ask(owner, Ask("reset", shard, app, generation), GenerationSeen)
+                for shard, owner in self._owners.items()
+            )
+        )
+        if any(seen is not None and seen.full for seen in told):
+            raise LimitExceeded(f"{MAX_RESET_APPS} other apps were reset, and no more are kept")
+        answers = zip(self._owners, told, strict=True)
+        return {shard: seen.generation for shard, seen in answers if seen is not None}
+
+    def _app_now(self, app: str, found: dict[int, int], generation: int) -> admin.AppNow:
+        at = admin.AppNow(
+            app=app,
+            generation=str(generation),
+            following=str(next_generation(found.values(), time.time())),
+            shards=len(self._owners),
+            have=sum(known >= generation for known in found.values()),
+            silent=sorted(self._owners.keys() - found.keys()),
+        )
+        return msgspec.structs.replace(at, sentence=sentences.explain_app(at))
+
     # One object.
 
-    async def object(self, key: Key) -> ObjectNow:
+    async def object(self, key: Key) -> admin.ObjectNow:
         named, owner, config = parse_key(key), self._owner(key), self._config()
         asked = list({process.name: process for process in (owner, *self._fronts)}.values())
-        told = await self._ask_all(Ask("object", name=key), ObjectNow, asked)
+        told = await self._ask_all(Ask("object", name=key), admin.ObjectNow, asked)
         seen = [one for one in told.values() if one is not None]
         found = msgspec.structs.replace(
-            told[owner.name] or ObjectNow(),
+            told[owner.name] or admin.ObjectNow(),
             app=named.app,
             name=named.name,
             shard=self._shard_of(key),
@@ -208,56 +268,60 @@ class AdminQueries:
             silent=[name for name in _silent(told) if name != owner.name],
             development=open_to_this_machine(config),
             assigned=config.app(named.app).versions == "assigned",
+            fast_path=config.app(named.app).fast_path,
             **{
                 count: sum(getattr(one, count) for one in seen)
                 for count in ("sessions", "fresh", "pending", "slow")
             },
         )
-        return msgspec.structs.replace(found, sentence=explain_object(found, time.time()))
+        return msgspec.structs.replace(found, sentence=sentences.explain_object(found, time.time()))
 
     # One client.
 
-    async def client(self, wanted: str) -> ClientNow:
-        """By its id in hexadecimal digits; by its application id while it is online; or by its MQTT
-        client id, if that alone names it."""
-        told = await self._ask_all(Ask("client", name=wanted), ClientsSeen, self._fronts)
-        seen = [one for one in told.values() if one is not None]
-        online = [client for one in seen for client in one.online]
-        newest = max(online, key=lambda client: int(client.session), default=None)
-        noted = next((one.noted for one in seen if one.noted), "")
+    async def client(self, wanted: str) -> admin.ClientNow:
+        """By its own id in hexadecimal digits, or by the one that its application gave (over MQTT
+        the client id), which of a client that is away is looked for in the rows."""
+        told = await self._ask_all(Ask("client", name=wanted), admin.ClientsSeen, self._fronts)
+        newest, others = _newest(told)
+        noted = next((one.noted for one in told.values() if one and one.noted), "")
         named = client_id(wanted) or (bytes.fromhex(noted) if noted else None)
         if newest is not None:
             named = bytes.fromhex(newest.client)
         client, kept = await self._row(named, row_id(NOBODY, wanted), newest is not None)
-        found = newest or ClientNow(
+        searched, silent = RowsSearched(), _silent(told)
+        if newest is None and (kept is None or kept.row is None):
+            searched, silent_owners = await self._search(wanted)
+            silent += [name for name in silent_owners if name not in silent]
+            if searched.found:
+                client, *others = [bytes.fromhex(each) for each, _ in searched.found]
+                kept = await self._ask_for_row(client)
+        if newest is None and kept is not None and kept.row is not None:
+            # An MQTT client id that is too long for an application id, or who came meanwhile.
+            question = Ask("client", name=client.hex())
+            newest, _ = _newest(await self._ask_all(question, admin.ClientsSeen, self._fronts))
+        found = newest or admin.ClientNow(
             client=client.hex(), presence="hidden" if kept is None else "nobody"
         )
+        found = msgspec.structs.replace(found, others=[each.hex() for each in others])
         row = None if kept is None else kept.row
-        if row is not None and row.created_at is not None:
-            seen_at = row.seen_at or row.created_at
-            times = {"created_at": row.created_at / 1e6, "seen_at": seen_at / 1e6}
-            found = msgspec.structs.replace(found, **times)
-            if found.presence != "online":
-                found = msgspec.structs.replace(
-                    found,
-                    presence="offline",
-                    application=row.application or "",
-                    session=str(row.session),
-                )
+        if row is not None:
+            found = _with_row(found, row)
         if found.presence != "online" or found.opening:
             listed = await self._compare(row.registered if row else [])
             found = msgspec.structs.replace(
                 found, counts=dict(listed.counts), registrations=listed.listed()
             )
+        seen = [one for one in told.values() if one is not None]
         notes = sorted((note for one in seen for note in one.notes), key=lambda note: -note.at)
-        found = msgspec.structs.replace(found, notes=notes, silent=_silent(told))
+        found = msgspec.structs.replace(found, notes=notes, silent=silent)
         blind = {self._owner(one.object).name for one in found.registrations if one.state == BLIND}
-        sentence = explain_client(
+        sentence = sentences.explain_client(
             found,
             time.time(),
             owner=self._owner(client).name,
             owner_answers=kept is not None,
             blind_owners=sorted(blind),
+            looked_at=searched.looked_at if searched.more else None,
         )
         return msgspec.structs.replace(found, sentence=sentence, notes=notes[:_NOTES])
 
@@ -267,11 +331,25 @@ class AdminQueries:
         """Of which client it is; None: the owner of its shard does not answer."""
         kept: RowSeen | None = None
         for client in (by_mqtt,) if named is None else (named, by_mqtt):
-            question = Ask("row", self._shard_of(client), client.hex())
-            kept = await self._ask(self._owner(client), question, RowSeen)
+            kept = await self._ask_for_row(client)
             if kept is None or kept.row is not None or online:
                 return client, kept
         return by_mqtt if named is None else named, kept
+
+    async def _ask_for_row(self, client: bytes) -> RowSeen | None:
+        question = Ask("row", self._shard_of(client), client.hex())
+        return await self._ask(self._owner(client), question, RowSeen)
+
+    async def _search(self, application: str) -> tuple[RowsSearched, list[str]]:
+        """The rows of all shards, whoever was seen last first; and who did not answer."""
+        if len(application.encode()) > MAX_SOURCE_BYTES:
+            return RowsSearched(), []  # none can be that long
+        owners = [process for process in self._processes if process.shards]
+        told = await self._ask_all(Ask("rows", name=application), RowsSearched, owners)
+        parts = [one for one in told.values() if one is not None]
+        found = sorted((one for part in parts for one in part.found), key=lambda one: -one[1])
+        looked_at, more = sum(part.looked_at for part in parts), any(part.more for part in parts)
+        return RowsSearched(found[:MOST_FOUND], looked_at, more), _silent(told)
 
     async def _compare(self, held: Sequence[Registered]) -> Listed:
         """Registrations of a client that is away with what their objects stand at."""
@@ -301,24 +379,45 @@ class AdminQueries:
         return found
 
 
-def _report(process: str, told: ProcessReport | None) -> ProcessReport:
-    return told or ProcessReport(ProcessNow(name=process, error="no answer"))
+def _report(process: str, told: admin.ProcessReport | None) -> admin.ProcessReport:
+    return told or admin.ProcessReport(admin.ProcessNow(name=process, error="no answer"))
+
+
+def _with_row(found: admin.ClientNow, row: StoredClient) -> admin.ClientNow:
+    if row.created_at is None:
+        return found
+    times = {"created_at": row.created_at / 1e6, "seen_at": (row.seen_at or row.created_at) / 1e6}
+    found = msgspec.structs.replace(found, **times)
+    if found.presence == "online":
+        return found
+    return msgspec.structs.replace(
+        found, presence="offline", application=row.application or "", session=str(row.session)
+    )
+
+
+def _newest(told: Told[admin.ClientsSeen]) -> tuple[admin.ClientNow | None, list[bytes]]:
+    """Of those that are online the one with the newest session, and who else has the same id."""
+    online = [client for one in told.values() if one is not None for client in one.online]
+    newest = max(online, key=lambda client: int(client.session), default=None)
+    others = {one.client for one in online} - {newest.client if newest else ""}
+    return newest, sorted(map(bytes.fromhex, others))
 
 
 def _silent(told: Told[Any]) -> list[str]:
     return [name for name, one in told.items() if one is None]
 
 
-def merged(parts: Sequence[Freshness]) -> Freshness:
+def merged(parts: Sequence[admin.Freshness]) -> admin.Freshness:
     """Over all processes, as old as the oldest."""
     oldest = max((part.age_seconds for part in parts), default=0.0)
     sums = {
-        name: sum(getattr(part, name) for part in parts) for name in Freshness.__struct_fields__
+        name: sum(getattr(part, name) for part in parts)
+        for name in admin.Freshness.__struct_fields__
     }
-    return Freshness(**{**sums, "age_seconds": oldest})
+    return admin.Freshness(**{**sums, "age_seconds": oldest})
 
 
-def stage_times(passed: Iterable[Passed]) -> list[StageTime]:
+def stage_times(passed: Iterable[admin.Passed]) -> list[admin.StageTime]:
     """How long the stages between publish and ack take, from the updates that were sampled lately:
     in their order; `passed` may come from several processes, in any order."""
     first: defaultdict[tuple[str, int], dict[str, int]] = defaultdict(dict)
@@ -332,14 +431,9 @@ def stage_times(passed: Iterable[Passed]) -> list[StageTime]:
         stages = [stage for stage in STAGES if stage in seen]
         for before, stage in pairwise(stages):
             times[stage].append(max(0, seen[stage] - seen[before]) / 1000)
-    return [
-        StageTime(
-            stage, round(median(times[stage]), 2), round(_p99(times[stage]), 2), len(times[stage])
-        )
-        for stage in STAGES
-        if stage in times
-    ]
-
-
-def _p99(times: Sequence[float]) -> float:
-    return sorted(times)[min(len(times) - 1, int(0.99 * len(times)))]
+    found = []
+    for stage in STAGES:
+        if took := sorted(times[stage]):
+            p99 = took[min(len(took) - 1, int(0.99 * len(took)))]
+            found.append(admin.StageTime(stage, round(median(took), 2), round(p99, 2), len(took)))
+    return found

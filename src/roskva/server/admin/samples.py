@@ -8,22 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from roskva.feed.trace import Trace
+from roskva.host.batching import Batching
+from roskva.host.observer import WAYS
 from roskva.metrics import LE, MEASURES, TRAFFIC, Measure, Sample, Times, of_times
 from roskva.server.observers import TrafficCounters
 from roskva.server.registrar import RegistrarServer, traffic_of
 from roskva.server.shard import ShardServer
-from roskva.wire.admin import PipelineNow, ProbeNow, ProcessNow, ShardNow
+from roskva.wire.admin import DiskNow, PipelineNow, ProbeNow, ProcessNow, ShardNow
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _OF_MATCHER: Final = {
-    "applied": "updates_applied",
     "old": "updates_old",
     "pushes": "pushes",
-    "gaps": "gaps",
     "epochs": "epochs",
+    "dropped": "objects_collected",
+}
+_OF_ROWS: Final = {
+    "opened": "sessions_opened",
+    "writes": "row_writes",
+    "collected": "clients_collected",
+    "collected_registrations": "registrations_collected",
+    "collected_orphans": "orphans_collected",
 }
 _OF_REGISTRAR: Final = {
     "broadcasts": "broadcasts",
@@ -38,6 +46,7 @@ _OF_REGISTRAR: Final = {
     "fenced": "sessions_fenced",
     "expired": "sessions_expired",
     "revoked": "sessions_revoked",
+    "over_session_limit": "sessions_over_limit",
     "stale_messages": "messages_stale",
     "links_opened": "links_opened",
 }
@@ -52,6 +61,7 @@ def of_process(
     lag: Times,
     trace: Trace | None,
 ) -> Iterator[Sample]:
+    owned = [shard for shard, _ in shards]
     yield Sample("roskva_process_up", 1, {"role": process.role})
     yield from _samples(
         process_resident_bytes=process.rss_bytes, process_cpu_seconds_total=process.cpu_seconds
@@ -61,18 +71,46 @@ def of_process(
         yield from _samples(
             {"shard": str(now.shard)},
             shard_lag_offsets=max(0, now.feed_end - now.applied),
+            shard_reads_alone=int(now.reads_alone),  # JSON makes no number of a bool
             shard_unflushed_offsets=max(0, now.applied - now.durable),
             objects=now.objects,
             links=now.links,
+            collector_share_ratio=now.collector_share,
         )
-    if shards:
-        yield from _of_shards([shard for shard, _ in shards], counters)
+        yield from _by("rows", "kind", now.rows, {"shard": str(now.shard)})
+    yield from counted(front, owned, counters, mqtt)
+    if owned:
+        yield from _disks_of(owned)
     if front is not None:
-        yield from _of_front(front, counters)
-    yield from _by("mqtt_troubles_total", "what", mqtt)
+        yield from _online(front)
     if trace is not None:
         for stage, times in trace.since_published.items():
             yield of_times("roskva_stage_seconds", [times], stage=stage)
+
+
+def counted(
+    front: RegistrarServer | None,
+    shards: Sequence[ShardServer],
+    counters: TrafficCounters,
+    mqtt: Mapping[str, int],
+) -> Iterator[Sample]:
+    """All counters of a process but its processor time; they cost little to ask for."""
+    if shards:
+        yield from _counted_by_shards(shards, counters)
+    if front is not None:
+        yield from _counted_by_front(front, counters)
+    yield from _by("mqtt_troubles_total", "what", mqtt)
+
+
+def by_name(samples: Iterable[Sample]) -> dict[str, int]:
+    """Counters as `/v1/status` has them: see `ProcessNow.counters`."""
+    found: dict[str, int] = {}
+    for sample in samples:
+        labels = dict(sample.labels)
+        if labels.pop("traffic", "users") == "users":
+            name = sample.name.removeprefix("roskva_").removesuffix("_total")
+            found[".".join([name, *labels.values()])] = int(sample.value)
+    return found
 
 
 def _samples(labels: Mapping[str, str] = _NO_LABELS, /, **values: float) -> Iterator[Sample]:
@@ -88,42 +126,72 @@ def _by(
         yield Sample(f"roskva_{name}", count, {**labels, label: value})
 
 
-def _of_shards(shards: Sequence[ShardServer], counters: TrafficCounters) -> Iterator[Sample]:
+def _renamed(names: Mapping[str, str], counts: Mapping[str, int]) -> Iterator[Sample]:
+    for counter, name in names.items():
+        yield Sample(f"roskva_{name}_total", counts[counter])
+
+
+def _counted_by_shards(
+    shards: Sequence[ShardServer], counters: TrafficCounters
+) -> Iterator[Sample]:
     yield from _by("updates_published_total", "traffic", counters.published)
-    for counter, name in _OF_MATCHER.items():
-        count = sum(shard.matcher.counters[counter] for shard in shards)
-        yield Sample(f"roskva_{name}_total", count)
-    yield of_times("roskva_feed_append_seconds", [shard.feed.times for shard in shards])
-    yield of_times("roskva_feed_fsync_seconds", [shard.fsync_times for shard in shards])
-    for name in ("write", "sync", "read"):
-        times = [getattr(shard.store, f"{name}_times") for shard in shards]
-        yield of_times(f"roskva_store_{name}_seconds", times)
-    rows = sum((Counter(shard.rows.counters) for shard in shards), Counter[str]())
-    yield from _samples(
-        store_waiting_operations=sum(shard.store.waiting for shard in shards),
-        sessions_opened_total=rows["opened"],
-        row_writes_total=rows["writes"],
-    )
-    refused = {why: rows[why] for why in ("fenced", "unknown")}
+    ways = [counters.ways[shard.number] for shard in shards]
+    applied: dict[str, int] = {way: sum(of_shard[way] for of_shard in ways) for way in WAYS}
+    yield from _by("updates_applied_total", "way", applied)
+    yield Sample("roskva_gaps_total", counters.gaps)
+    matchers, rows = Counter[str](), Counter[str]()
+    for shard in shards:
+        matchers.update(shard.matcher.counters)
+        rows.update(shard.rows.counters)
+    yield from _renamed(_OF_MATCHER, matchers)
+    yield from _renamed(_OF_ROWS, rows)
+    refused = {why: rows[why] for why in ("fenced", "unknown", "over_share")}
     yield from _by("row_writes_refused_total", "why", refused)
+    yield from _samples(collector_rounds_total=sum(shard.collector.rounds for shard in shards))
+    yield _replaced("shard", [shard.batching for shard in shards])
 
 
-def _of_front(front: RegistrarServer, counters: TrafficCounters) -> Iterator[Sample]:
+def _replaced(stage: str, batchings: Iterable[Batching]) -> Sample:
+    count = sum(batching.replaced for batching in batchings)
+    return Sample("roskva_pushes_replaced_total", count, {"stage": stage})
+
+
+def _counted_by_front(front: RegistrarServer, counters: TrafficCounters) -> Iterator[Sample]:
     core = front.core
-    for counter, name in _OF_REGISTRAR.items():
-        yield Sample(f"roskva_{name}_total", core.counters[counter])
+    yield from _renamed(_OF_REGISTRAR, core.counters)
     refused = {why: core.counters[f"{why}_acks"] for why in ("stale", "forged")}
     yield from _by("acks_refused_total", "why", refused)
     for (traffic, kind), count in counters.notifications.items():
         label = {"traffic": traffic, "kind": kind}
         yield Sample("roskva_notifications_total", count, label)
+    yield _replaced("registrar", [front.host.batching])
+    yield from _by("updates_refused_total", "why", front.refused_updates)
+    yield from _samples(
+        updates_sent_again_total=front.host.submissions.sent_again,
+        reads_refused_total=front.refused_reads,
+    )
+
+
+def _disks_of(shards: Sequence[ShardServer]) -> Iterator[Sample]:
+    yield of_times("roskva_feed_append_seconds", [shard.feed.times for shard in shards])
+    yield of_times("roskva_feed_fsync_seconds", [shard.fsync_times for shard in shards])
+    for name in ("write", "sync", "read"):
+        times = [getattr(shard.store, f"{name}_times") for shard in shards]
+        yield of_times(f"roskva_store_{name}_seconds", times)
+    waiting = sum(shard.store.waiting for shard in shards)
+    yield from _samples(store_waiting_operations=waiting)
+
+
+def _online(front: RegistrarServer) -> Iterator[Sample]:
+    core = front.core
     for traffic, by_channel in front.sessions().items():
         yield from _by("sessions", "channel", by_channel, {"traffic": traffic})
     registered = dict.fromkeys(TRAFFIC, 0)
     for session in core.conns.values():
         registered[traffic_of(session)] += len(session.registered)
     yield from _by("registrations", "traffic", registered)
-    yield from _samples(slow_sessions=len(core.slow))
+    held = front.host.submissions.held_updates
+    yield from _samples(slow_sessions=len(core.slow), updates_held=held)
 
 
 def of_pipeline(report: PipelineNow) -> Iterator[Sample]:
@@ -152,6 +220,18 @@ def of_pipeline(report: PipelineNow) -> Iterator[Sample]:
                 pipeline_gaps_closed_total=part.gaps_closed,
                 pipeline_ranges_delivered_total=part.delivered or 0,
             )
+
+
+def of_disk(disk: DiskNow) -> Iterator[Sample]:
+    yield from _samples(
+        disk_size_bytes=disk.total,
+        disk_free_bytes=disk.free,
+        disk_floor_bytes=disk.floor,
+        disk_refuses=int(disk.refuses),
+    )
+    yield from _by("disk_used_bytes", "part", disk.parts)
+    if disk.feed_cap is not None:
+        yield from _samples(feed_cap_bytes=disk.feed_cap)
 
 
 def of_probe(report: ProbeNow) -> Iterator[Sample]:

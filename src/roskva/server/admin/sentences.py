@@ -4,24 +4,21 @@ Pure functions over what was found. The console, the admin API and `roskva expla
 all say what is said here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from roskva.errors import Fenced, TokenRejected, Unauthorised, Unavailable
+from roskva.model import MAX_SOURCE_BYTES
 from roskva.server.admin.sessions import BLIND, PENDING, SLOW, UNKNOWN
-from roskva.wire.admin import (
-    ClientNow,
-    Freshness,
-    NodeTrouble,
-    Objective,
-    ObjectNow,
-    PipelineNow,
-    ProcessNow,
-    ShardNow,
-)
+from roskva.wire import admin
 
+_NO_DISK: Final = admin.DiskNow()
 _LATELY_S: Final = 600.0
+_SOON_S: Final = 86_400.0
+_FAR_S: Final = 10 * 365 * 86_400.0
+_HELD: Final = 1.25
+"""Times its cap: whole files are dropped, so a feed is often a little above it."""
 _LAG_UPDATES: Final = 1000
 _LAG_S: Final = 10.0
 _CHASE: Final = 3
@@ -29,15 +26,16 @@ _CHASE: Final = 3
 
 
 def explain_client(
-    at: ClientNow,
+    at: admin.ClientNow,
     now: float,
     *,
     owner: str,
     owner_answers: bool = True,
     blind_owners: Sequence[str] = (),
+    looked_at: int | None = None,
 ) -> str:
     """`owner`: the process that keeps its row. `blind_owners`: those of the objects whose shards do
-    not answer."""
+    not answer. `looked_at`: so many rows of those that are away; None: all that matter."""
     blind = _blind(at, blind_owners)
     match at.presence:
         case "online":
@@ -45,26 +43,44 @@ def explain_client(
         case "offline":
             said = _offline(at, now, blind)
         case "nobody":
-            said = _nobody(at)
+            said = _nobody(at, looked_at)
         case "hidden":
             said = (
                 f"{owner} keeps its row and does not answer, and nobody else has seen it: where it "
                 f"stands is not known until {owner} is back."
             )
-    return " ".join([said, *_lately(at, now)])
+    return " ".join([said, *_others(at, looked_at), *_lately(at, now)])
 
 
-def _nobody(at: ClientNow) -> str:
-    said = (
-        "No client has this id: it never registered for anything, or it was away for so long that "
-        "it was forgotten."
+def _nobody(at: admin.ClientNow, looked_at: int | None) -> str:
+    if looked_at is None:
+        said = (
+            "No client has this id: it never registered for anything, or it was away for so long "
+            "that it was forgotten."
+        )
+    else:
+        said = (
+            f"Nobody who is online has this id, and none of the {looked_at:,} clients whose rows "
+            "were looked through; there are more: ask again to go on."
+        )
+    said += (
+        " Clients are found by their own id (32 hexadecimal digits) or by the one that their "
+        f"application gave, of at most {MAX_SOURCE_BYTES} bytes: over MQTT the client id. Streams "
+        "of events and polls have none."
     )
     if at.silent:
-        said += f" {_names(at.silent)} does not answer, and it may be connected there."
+        said += f" {_names(at.silent)} does not answer, and may know it."
     return said
 
 
-def _offline(at: ClientNow, now: float, blind: str) -> str:
+def _others(at: admin.ClientNow, looked_at: int | None) -> Iterator[str]:
+    if at.others:
+        yield f"Others whose application gave the same id: {', '.join(at.others)}."
+    if looked_at is not None and at.presence != "nobody":
+        yield f"There may be others: {looked_at:,} rows were looked through, and not all."
+
+
+def _offline(at: admin.ClientNow, now: float, blind: str) -> str:
     total, due = sum(at.counts.values()), _due(at)
     away_s = 0.0 if at.seen_at is None else now - at.seen_at
     said = f"Offline for {span(away_s)}; "
@@ -83,7 +99,7 @@ def _offline(at: ClientNow, now: float, blind: str) -> str:
     return said + blind
 
 
-def _online(at: ClientNow, owner: str, owner_answers: bool, blind: str) -> str:
+def _online(at: admin.ClientNow, owner: str, owner_answers: bool, blind: str) -> str:
     total, due = sum(at.counts.values()), _due(at)
     where = f"over {at.channel}" if at.channel else ""
     if at.opening:
@@ -120,11 +136,11 @@ def _online(at: ClientNow, owner: str, owner_answers: bool, blind: str) -> str:
     return (said or f"Online {where}.") + blind
 
 
-def _due(at: ClientNow) -> int:
+def _due(at: admin.ClientNow) -> int:
     return sum(at.counts.get(state, 0) for state in (PENDING, UNKNOWN, SLOW))
 
 
-def _blind(at: ClientNow, blind_owners: Sequence[str]) -> str:
+def _blind(at: admin.ClientNow, blind_owners: Sequence[str]) -> str:
     blind, total = at.counts.get(BLIND, 0), sum(at.counts.values())
     if not blind:
         return ""
@@ -136,7 +152,7 @@ def _blind(at: ClientNow, blind_owners: Sequence[str]) -> str:
     )
 
 
-def _lately(at: ClientNow, now: float) -> list[str]:
+def _lately(at: admin.ClientNow, now: float) -> list[str]:
     """What it was told in the last minutes, in words."""
     recent = [note for note in at.notes if now - note.at < _LATELY_S]
     said = []
@@ -166,14 +182,28 @@ def _lately(at: ClientNow, now: float) -> list[str]:
     return said
 
 
-def explain_object(at: ObjectNow, now: float) -> str:
+def list_ways(ways: Mapping[str, int]) -> str:
+    """By which updates came."""
+    words = ("fast", "by the fast path"), ("bridge", "by the bridge"), ("own", "by itself")
+    said = [f"{ways.get(way, 0):,} {word}" for way, word in words]
+    return ", ".join(said) + f" ({ways.get('start', 0):,} when it started)"
+
+
+def explain_object(at: admin.ObjectNow, now: float) -> str:
     said = [_stands(at, now)]
+    if at.answers and not at.fast_path:
+        said.append(
+            f"Its app is off the fast path, and no bridge brings its updates: shard {at.shard} "
+            "reads them from its feed by itself, about once a second."
+            if at.reads_alone
+            else "Its app is off the fast path: its updates are left to the bridge."
+        )
     if at.answers:
         said.append(_registered(at))
     if at.silent:
         said.append(f"{_names(at.silent)} does not answer: who is connected there is not counted.")
     if at.audit is not None and (total := sum(at.audit.states.values())):
-        behind = at.audit.states.get("pending", 0) + at.audit.states.get("stale", 0)
+        behind = sum(at.audit.states.get(state, 0) for state in (PENDING, SLOW, "stale"))
         said.append(
             f"At the last audit, {span(now - at.audit.at)} ago, {behind:,} of "
             f"{_many(total, 'client')}, online or not, had yet to hear of it."
@@ -181,13 +211,13 @@ def explain_object(at: ObjectNow, now: float) -> str:
     return " ".join(said)
 
 
-def _stands(at: ObjectNow, now: float) -> str:
+def _stands(at: admin.ObjectNow, now: float) -> str:
     if not at.answers:
         told = f"; {_many(at.sessions, 'session')} will be compared then" if at.sessions else ""
         return (
             f"What it stands at is not known: {at.process}, which keeps shard {at.shard}, does not "
-            f"answer. Publishing is refused until it is back{told}. Nothing that was accepted is "
-            "lost."
+            f"answer. Publishes wait for it, for some seconds, and are refused then{told}. Nothing "
+            "that was accepted is lost."
         )
     if not at.caught_up:
         return (
@@ -205,7 +235,7 @@ def _stands(at: ObjectNow, now: float) -> str:
     return "Nothing was published to it yet."
 
 
-def _registered(at: ObjectNow) -> str:
+def _registered(at: admin.ObjectNow) -> str:
     if not at.sessions:
         return "Nobody who is online is registered for it."
     fresh, slow = at.fresh, at.slow
@@ -219,54 +249,138 @@ def _registered(at: ObjectNow) -> str:
     return said + (f", {slow:,} of them slow readers." if slow else ".")
 
 
+# One app.
+
+
+def explain_app(at: admin.AppNow) -> str:
+    if at.generation == "0" and not at.silent:
+        return "It was never reset."
+    said = f"Generation {at.generation} is in {at.have} of {_many(at.shards, 'shard')}."
+    if at.silent:
+        many = len(at.silent) > 1
+        numbers = _names([str(shard) for shard in at.silent])
+        said += f" Shard{'s' * many} {numbers} do{'es' * (not many)} not answer: ask again."
+    return said
+
+
 # The node.
 
-_bad = partial(NodeTrouble, "bad")
-_warn = partial(NodeTrouble, "warn")
+_bad = partial(admin.NodeTrouble, "bad")
+_warn = partial(admin.NodeTrouble, "warn")
+_note = partial(admin.NodeTrouble, "note")
+_LEVELS: Final = ("bad", "warn", "note")
 
 
 def find_troubles(
-    processes: Sequence[ProcessNow],
-    shards: Sequence[ShardNow],
-    freshness: Freshness,
-    pipeline: PipelineNow,
-    objectives: Sequence[Objective] = (),
-) -> list[NodeTrouble]:
+    processes: Sequence[admin.ProcessNow],
+    shards: Sequence[admin.ShardNow],
+    freshness: admin.Freshness,
+    pipeline: admin.PipelineNow,
+    objectives: Sequence[admin.Objective] = (),
+    disk: admin.DiskNow = _NO_DISK,
+) -> list[admin.NodeTrouble]:
     """The worst first."""
-    found = [*_processes(processes, shards), *_pipeline(pipeline)]
+    found = [*_processes(processes, shards), *_pipeline(pipeline), *_disk(disk)]
     found += [_missed(one) for one in objectives if one.kept is False]
     registrars = sum("registrar" in process.role for process in processes)
     for shard in shards:
         found += _shard(shard, registrars)
-    if freshness.slow_sessions:
-        found.append(
-            _warn(
-                f"{_many(freshness.slow_sessions, 'client')} "
-                f"{'does' if freshness.slow_sessions == 1 else 'do'} not read what they are sent: "
-                "they are skipped, and told the newest when they do."
+        if shard.reads_alone and pipeline.state == "running":
+            found.append(
+                _warn(
+                    f"Shard {shard.shard} reads its feed by itself: the bridge has not brought "
+                    "what was left to it."
+                )
             )
+    found += _resets(shards)
+    if freshness.slow_sessions:
+        found.append(_slow(freshness.slow_sessions))
+    return sorted(found, key=lambda trouble: _LEVELS.index(trouble.level))
+
+
+def _disk(disk: admin.DiskNow) -> Iterator[admin.NodeTrouble]:
+    if disk.refuses:
+        yield _bad(
+            f"The disk is almost full: nothing is published until more than {size(disk.floor)} of "
+            f"it are free, and {size(disk.free)} are."
         )
-    return sorted(found, key=lambda trouble: trouble.level != "bad")
+    elif disk.floor_in_s is not None and disk.floor_in_s < _SOON_S:
+        yield _warn(
+            f"The disk fills up: at the rate of the last hour nothing is published any more in "
+            f"{span(disk.floor_in_s)}."
+        )
+    feeds = disk.parts.get("feed", 0)
+    if disk.feed_cap is not None and feeds > _HELD * disk.feed_cap:
+        yield _warn(
+            f"The feeds take {size(feeds)} and should take {size(disk.feed_cap)}: a reader that "
+            "does not come on still needs them."
+        )
 
 
-def explain_node(found: Sequence[NodeTrouble], sessions: int, freshness: Freshness) -> str:
-    if found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        return found[0].text + more
+def explain_disk(at: admin.DiskNow) -> str:
+    """How much is left, and which limits are ahead."""
+    said = f"{size(at.free)} of {size(at.total)} are free."
+    feeds = at.parts.get("feed", 0)
+    if at.feed_cap is None:
+        said += f" The feeds take {size(feeds)}."
+    elif feeds >= at.feed_cap:
+        said += f" The feeds have reached their cap of {size(at.feed_cap)}: the oldest updates go."
+    else:
+        said += f" The feeds take {size(feeds)} of their cap of {size(at.feed_cap)}"
+        said += _ahead(at.feed_cap_in_s, "reach it") + "."
+    if at.refuses:
+        return f"{said} Nothing is published until {size(at.floor)} are free."
+    ahead = _ahead(at.floor_in_s, "it is so")
+    return f"{said} With less than {size(at.floor)} nothing is published{ahead}."
+
+
+def _ahead(seconds: float | None, what: str) -> str:
+    if seconds is None or seconds > _FAR_S:
+        return ""
+    return f", and at the rate of the last hour {what} in {span(seconds)}"
+
+
+def _slow(clients: int) -> admin.NodeTrouble:
+    if clients == 1:
+        said = "1 client does not read what it is sent: it is skipped, and told the newest when it"
+        return _note(f"{said} does.")
+    return _note(
+        f"{clients:,} clients do not read what they are sent: they are skipped, and told the "
+        "newest when they do."
+    )
+
+
+def explain_node(
+    found: Sequence[admin.NodeTrouble], sessions: int, freshness: admin.Freshness
+) -> str:
+    """First of the service, then of single clients."""
+    wrong = [trouble.text for trouble in found if trouble.level != "note"]
+    notes = [trouble.text for trouble in found if trouble.level == "note"]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        return " ".join([wrong[0] + more, *notes])
+    return " ".join(["Everything works.", _well(sessions, freshness), *notes])
+
+
+def _well(sessions: int, freshness: admin.Freshness) -> str:
     if not sessions:
-        return "Everything works. Nobody is connected."
+        return "Nobody is connected."
     who = _many(sessions, "session")
-    if freshness.pending:
+    if waiting := freshness.pending - freshness.slow:
         return (
-            f"Everything works. Of {freshness.registrations:,} registrations in {who}, "
-            f"{freshness.pending:,} are told and not acked yet."
+            f"Of {freshness.registrations:,} registrations in {who}, {waiting:,} are told and not "
+            "acked yet."
         )
-    return f"Everything works. All {freshness.registrations:,} registrations in {who} are fresh."
+    if freshness.slow:
+        return (
+            f"Of {freshness.registrations:,} registrations in {who}, {freshness.fresh:,} are fresh."
+        )
+    return f"All {freshness.registrations:,} registrations in {who} are fresh."
 
 
 def _processes(
-    processes: Sequence[ProcessNow], shards: Sequence[ShardNow]
-) -> Iterator[NodeTrouble]:
+    processes: Sequence[admin.ProcessNow], shards: Sequence[admin.ShardNow]
+) -> Iterator[admin.NodeTrouble]:
     for process in processes:
         if not process.error:
             continue
@@ -274,11 +388,11 @@ def _processes(
         effect = "its clients are connecting elsewhere"
         if owned:
             named = f"shard{'s' * (len(owned) > 1)} {', '.join(owned)}"
-            effect = f"{named} take{'s' * (len(owned) == 1)} no updates and cannot tell anybody"
+            effect = f"updates for {named} wait, and nobody is told of them"
         yield _bad(f"{process.name} does not answer: {effect}, until it is back.")
 
 
-def _shard(shard: ShardNow, registrars: int) -> Iterator[NodeTrouble]:
+def _shard(shard: admin.ShardNow, registrars: int) -> Iterator[admin.NodeTrouble]:
     if not shard.answers:
         return  # its process does not, and that is said
     lag = shard.feed_end - shard.applied
@@ -296,7 +410,19 @@ def _shard(shard: ShardNow, registrars: int) -> Iterator[NodeTrouble]:
         )
 
 
-def _pipeline(pipeline: PipelineNow) -> Iterator[NodeTrouble]:
+def _resets(shards: Sequence[admin.ShardNow]) -> Iterator[admin.NodeTrouble]:
+    answering = [shard for shard in shards if shard.answers]
+    for app in sorted({app for shard in answering for app in shard.generations}):
+        generations = [shard.generations.get(app, 0) for shard in answering]
+        have = generations.count(max(generations))
+        if have < len(generations):
+            yield _warn(
+                f"The reset of {app} is in {have} of {len(generations)} shards: run "
+                f"`roskva reset --app {app}` again."
+            )
+
+
+def _pipeline(pipeline: admin.PipelineNow) -> Iterator[admin.NodeTrouble]:
     if pipeline.state == "failed":
         yield _bad(f"The pipeline has failed: {pipeline.why or 'see its log'}.")
         return
@@ -314,13 +440,20 @@ def _pipeline(pipeline: PipelineNow) -> Iterator[NodeTrouble]:
             yield _warn(f"{name} could not publish {part.dead_letters:,} rows: see why.")
 
 
-def _missed(objective: Objective) -> NodeTrouble:
+def _missed(objective: admin.Objective) -> admin.NodeTrouble:
     """One that was only slow may be so once; one that fails, users notice."""
     text = objective.text[:1].upper() + objective.text[1:]
     return _bad(text) if objective.took_ms is None else _warn(text)
 
 
 # Words.
+
+
+def size(count: int) -> str:
+    for unit, bytes in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if count >= bytes:
+            return f"{count / bytes:,.1f} {unit}"
+    return f"{count / 1024:,.0f} KiB"
 
 
 def span(seconds: float) -> str:

@@ -19,14 +19,7 @@ from roskva.core.session import Session, SessionPhase, Watched
 from roskva.host.delivery import Delivery
 from roskva.host.observer import Observer
 from roskva.model import NO_VERSION, Key, is_probe
-from roskva.wire.admin import (
-    ClientNow,
-    Freshness,
-    NoteNow,
-    ObjectNow,
-    RegistrationNow,
-    SlowSession,
-)
+from roskva.wire import admin
 from roskva.wire.messages import OperationStatus
 
 State = Literal["fresh", "pending", "unknown", "slow", "blind"]
@@ -69,17 +62,17 @@ class Listed:
 
     def __init__(self) -> None:
         self.counts = Counter[str]()
-        self._fresh: list[RegistrationNow] = []
-        self._others: list[RegistrationNow] = []
+        self._fresh: list[admin.RegistrationNow] = []
+        self._others: list[admin.RegistrationNow] = []
 
     def add(self, key: Key, state: State, acked: int, version: int | None) -> None:
         self.counts[state] += 1
         into = self._fresh if state == FRESH else self._others
         if len(into) < LISTED:
             stands = None if version is None else as_text(version)
-            into.append(RegistrationNow(key, state, as_text(acked), stands))
+            into.append(admin.RegistrationNow(key, state, as_text(acked), stands))
 
-    def listed(self) -> list[RegistrationNow]:
+    def listed(self) -> list[admin.RegistrationNow]:
         return [*self._others, *self._fresh][:LISTED]
 
 
@@ -89,12 +82,12 @@ class Census:
 
     def __init__(self, core: Registrar) -> None:
         self._core = core
-        self._counted = Freshness()
+        self._counted = admin.Freshness()
         self._counted_at = float("-inf")
         self._rest_until = float("-inf")
         self._lock = asyncio.Lock()
 
-    async def take(self) -> Freshness:
+    async def take(self) -> admin.Freshness:
         async with self._lock:
             if time.monotonic() >= self._rest_until:
                 spent = time.thread_time()
@@ -105,7 +98,7 @@ class Census:
         age_s = time.monotonic() - self._counted_at
         return msgspec.structs.replace(self._counted, age_seconds=round(age_s, 1))
 
-    async def _count(self) -> Freshness:
+    async def _count(self) -> admin.Freshness:
         core, counts = self._core, Counter[str]()
         async for watched in _in_turns(list(core.watched.values())):
             if is_probe(watched.key):
@@ -114,7 +107,7 @@ class Census:
                 acked = watched.sessions.get(session)
                 if acked is not None and session.phase is SessionPhase.OPEN:
                     counts[state_of(core, session, watched, acked)] += 1
-        return Freshness(
+        return admin.Freshness(
             registrations=counts.total(),
             fresh=counts[FRESH],
             pending=counts[PENDING] + counts[UNKNOWN] + counts[SLOW],
@@ -124,12 +117,14 @@ class Census:
         )
 
 
-async def with_sessions(core: Registrar, process: str, key: Key, found: ObjectNow) -> ObjectNow:
+async def with_sessions(
+    core: Registrar, process: str, key: Key, found: admin.ObjectNow
+) -> admin.ObjectNow:
     """What is found of an object, and who is registered for it here."""
     watched = core.watched.get(key)
     if watched is None:
         return found
-    counts, slowest = Counter[str](), list[SlowSession]()
+    counts, slowest = Counter[str](), list[admin.SlowSession]()
     async for session in _in_turns(list(watched.sessions)):
         acked = watched.sessions.get(session)
         if acked is None or session.phase is not SessionPhase.OPEN:
@@ -148,12 +143,12 @@ async def with_sessions(core: Registrar, process: str, key: Key, found: ObjectNo
     )
 
 
-def slowest_of(sessions: Iterable[SlowSession]) -> list[SlowSession]:
+def slowest_of(sessions: Iterable[admin.SlowSession]) -> list[admin.SlowSession]:
     behind = sorted(sessions, key=lambda one: (int(one.acked or -1), -one.silent_seconds))
     return behind[:SLOWEST]
 
 
-async def of_client(core: Registrar, process: str, wanted: str) -> list[ClientNow]:
+async def of_client(core: Registrar, process: str, wanted: str) -> list[admin.ClientNow]:
     """Sessions by the client's id in hexadecimal digits, or by its application id."""
     id = wanted.lower()
     found = [
@@ -164,7 +159,7 @@ async def of_client(core: Registrar, process: str, wanted: str) -> list[ClientNo
     return [await _client(core, process, session) for session in found[:SLOWEST]]
 
 
-async def _client(core: Registrar, process: str, session: Session) -> ClientNow:
+async def _client(core: Registrar, process: str, session: Session) -> admin.ClientNow:
     listed = Listed()
     async for key, watched in _in_turns(list(session.registered.items())):
         acked = watched.sessions.get(session)
@@ -173,7 +168,7 @@ async def _client(core: Registrar, process: str, session: Session) -> ClientNow:
         state = state_of(core, session, watched, acked)
         known = None if state == BLIND or watched.known is None else watched.known[0]
         listed.add(key, state, acked[0], known)
-    return ClientNow(
+    return admin.ClientNow(
         client=session.client.hex(),
         presence="online",
         application=session.application,
@@ -190,8 +185,8 @@ async def _client(core: Registrar, process: str, session: Session) -> ClientNow:
     )
 
 
-def _slow_session(session: Session, process: str, acked: Acked, state: State) -> SlowSession:
-    return SlowSession(
+def _slow_session(session: Session, process: str, acked: Acked, state: State) -> admin.SlowSession:
+    return admin.SlowSession(
         session.client.hex(),
         session.application,
         _channel(session),
@@ -222,7 +217,7 @@ class Notes(Observer):
 
     def __init__(self, process: str) -> None:
         self._process = process
-        self._kept: deque[tuple[str, str, NoteNow]] = deque(maxlen=_NOTES)
+        self._kept: deque[tuple[str, str, admin.NoteNow]] = deque(maxlen=_NOTES)
 
     def answered(self, session: Session, statuses: Sequence[OperationStatus]) -> None:
         """Its operations, some of which may have been refused."""
@@ -234,10 +229,10 @@ class Notes(Observer):
         self._note(session, code)
 
     def _note(self, session: Session, code: str, key: Key = "") -> None:
-        note = NoteNow(time.time(), code, key, self._process)
+        note = admin.NoteNow(time.time(), code, key, self._process)
         self._kept.append((session.client.hex(), session.application, note))
 
-    def about(self, wanted: str) -> tuple[list[NoteNow], str]:
+    def about(self, wanted: str) -> tuple[list[admin.NoteNow], str]:
         """By a client's id in hexadecimal digits or its application id: the latest first, and whom
         that is about."""
         id = wanted.lower()
