@@ -11,10 +11,11 @@ from cryptography import x509
 from typer.testing import CliRunner, Result
 
 from roskva.cli import certs
+from roskva.cli.options import add_commands
 from roskva.net.tls import Tls, client_context
 
 app = typer.Typer()
-certs.register(app)
+add_commands(app, certs.__name__)
 
 
 def run(*words: object) -> Result:

@@ -11,7 +11,7 @@ from roskva.cli import config
 from roskva.config import Config, load
 
 app = typer.Typer()
-config.register(app)
+app.add_typer(config.app, name="config")
 
 
 @pytest.fixture(autouse=True)

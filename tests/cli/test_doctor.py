@@ -13,14 +13,16 @@ from typer.testing import CliRunner, Result
 from roskva.cli import doctor
 from roskva.cli.certs import CertificateAuthority, make
 from roskva.cli.doctor import Finding
+from roskva.cli.options import add_commands
 from roskva.config import Config, LimitsConfig, NodeConfig, TlsConfig
 from roskva.pipeline.machine import parse_java_version
+from roskva.server.access.keys import token_keys
 
 GOLDEN = Path(__file__).parents[1] / "golden/v1"
 MIB = 1 << 20
 
 app = typer.Typer()
-doctor.register(app)
+add_commands(app, doctor.__name__)
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +142,12 @@ def test_a_data_directory_that_others_can_read_is_worth_a_warning(tmp_path: Path
     shutil.copytree(GOLDEN, data)
     data.chmod(0o750)
     assert check_data(data).verdict == "warn"
-    assert check_data(data).do == f"chmod 700 {data}"
+    assert check_data(data).do == f"chmod 700 {data}; a node that starts does it"
+    data.chmod(0o700)
+    token_keys(data)
+    (data / "token.key").chmod(0o644)
+    assert check_data(data).verdict == "warn"
+    assert f"chmod 600 {data}/token.key" in str(check_data(data).do)
 
 
 def check_data(data: Path, shards: int | None = None, matchers: int = 0) -> Finding:

@@ -10,9 +10,10 @@ from tests.cli.fake_node import Answer, FakeNode
 from typer.testing import CliRunner, Result
 
 from roskva.cli import publish
+from roskva.cli.options import add_commands
 
 app = typer.Typer()
-publish.register(app)
+add_commands(app, publish.__name__)
 
 
 def run(*words: str, stdin: str | bytes | None = None) -> Result:
@@ -66,6 +67,9 @@ def test_the_url_may_come_from_the_environment(
         ("publish", "a/b", "1", "--url", "localhost:7600"),
         ("publish", "a/b", "1", "--url", "http://[::"),
         ("reset", "alice"),
+        ("reset",),
+        ("reset", "a/b", "--app", "a"),
+        ("reset", "--app", "a/b", "--yes"),
     ],
 )
 def test_bad_usage_is_exit_code_2(words: tuple[str, ...], node: FakeNode) -> None:
@@ -199,3 +203,50 @@ def test_reset(node: FakeNode) -> None:
     assert (result.exit_code, result.stdout) == (0, "contacts/alice is reset\n")
     assert node.requests == [("POST", "/v1/reset", {"app": "contacts", "name": "alice"})]
     assert lines_of(run("reset", "a/b", "--json", "--url", node.url)) == [{"object": "a/b"}]
+
+
+def of_app(have: int, silent: list[int] | None = None) -> dict[str, Any]:
+    return {
+        "app": "contacts",
+        "generation": "6",
+        "following": "7",
+        "shards": 4,
+        "have": have,
+        "silent": silent or [],
+        "sentence": f"Generation 6 is in {have} of 4 shards.",
+    }
+
+
+def test_an_app_is_reset_in_all_shards_with_one_generation(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it takes: a node that is not there, or has a part of its shards."""
+    monkeypatch.setattr(publish, "_ASK_AGAIN_S", 0.0)
+    unavailable = 503, {"error": {"code": "unavailable", "text": "not now", "retriable": True}}
+    answers = [(200, of_app(4)), unavailable, (200, of_app(2)), (200, of_app(4))]
+    node.answer = lambda method, path, body: answers.pop(0)
+    result = run("reset", "--app", "contacts", "--yes", "--url", node.url)
+    assert result.exit_code == 0
+    assert result.stdout == "contacts is reset: generation 6 is in 4 of 4 shards.\n"
+    assert "not now" in result.stderr
+    assert "in 2 of 4 shards" in result.stderr
+    asked = ("POST", "/v1/admin/apps/contacts/reset", {"generation": "7"})
+    assert [(method, path) for method, path, _ in node.requests[:1]] == [
+        ("GET", "/v1/admin/apps/contacts")
+    ]
+    assert node.requests[1:] == [asked] * 3
+
+
+def test_it_asks_before_it_resets_an_app(node: FakeNode) -> None:
+    node.answer = lambda method, path, body: (200, of_app(4))
+    result = run("reset", "--app", "contacts", "--url", node.url, stdin="n\n")
+    assert result.exit_code == 1
+    assert "becomes unknown" in result.stderr
+    assert [method for method, *_ in node.requests] == ["GET"]
+
+
+def test_an_app_is_not_reset_while_a_shard_cannot_say_what_it_has(node: FakeNode) -> None:
+    node.answer = lambda method, path, body: (200, of_app(3, silent=[2]))
+    result = run("reset", "--app", "contacts", "--yes", "--url", node.url)
+    assert result.exit_code == 3
+    assert [method for method, *_ in node.requests] == ["GET"]

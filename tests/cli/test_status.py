@@ -10,9 +10,10 @@ from tests.cli.fake_node import FakeNode
 from typer.testing import CliRunner, Result
 
 from roskva.cli import status
+from roskva.cli.options import add_commands
 
 app = typer.Typer()
-status.register(app)
+add_commands(app, status.__name__)
 
 A_NODE: dict[str, Any] = {
     "version": "0.1.0",
@@ -25,13 +26,29 @@ A_NODE: dict[str, Any] = {
             "rss_bytes": 100 << 20,
             "cpu_seconds": 12.34,
             "counters": {"published": 3, "refused": 0},
-            "sessions": {"websocket": 1200, "mqtt": 3, "http": 1},
+            "sessions": {"websocket": 1200, "mqtt": 3, "events": 1},
         },
         {"name": "registrar-1", "counters": {"published": 4}, "from": "a later version"},
     ],
     "shards": [
-        {"shard": 1, "epoch": "77", "applied": 90, "feed_end": 100, "objects": 12345, "links": 2},
-        {"shard": 0, "epoch": "1099511627776", "applied": 5, "feed_end": 5, "process": "state-0"},
+        {
+            "shard": 1,
+            "epoch": "77",
+            "applied": 90,
+            "feed_end": 100,
+            "objects": 12345,
+            "links": 2,
+            "ways": {"fast": 3, "bridge": 40},
+        },
+        {
+            "shard": 0,
+            "epoch": "1099511627776",
+            "applied": 5,
+            "feed_end": 5,
+            "process": "state-0",
+            "ways": {"bridge": 2, "own": 1},
+            "reads_alone": True,
+        },
     ],
 }
 
@@ -50,12 +67,28 @@ def test_processes_shards_and_counters_are_shown(node: FakeNode) -> None:
     assert result.exit_code == 0
     assert rows(result.stdout) == [
         ["roskva", "0.1.0,", "up", "2", "hours"],
-        ["process", "role", "pid", "memory", "CPU", "websocket", "mqtt", "http"],
-        ["registrar-0", "registrar", "4711", "100", "MiB", "12.3", "s", "1,200", "3", "1"],
-        ["registrar-1", "0", "0", "MiB", "0.0", "s", "0", "0", "0"],
-        ["shard", "process", "epoch", "applied", "feed", "end", "lag", "objects", "links"],
-        ["0", "state-0", "1099511627776", "5", "5", "0", "0", "0"],
-        ["1", "77", "90", "100", "10", "12,345", "2"],
+        ["process", "role", "pid", "memory", "CPU", "websocket", "mqtt", "events", "own"],
+        ["registrar-0", "registrar", "4711", "100", "MiB", "12.3", "s", "1,200", "3", "1", "0"],
+        ["registrar-1", "0", "0", "MiB", "0.0", "s", "0", "0", "0", "0"],
+        [
+            "shard",
+            "process",
+            "epoch",
+            "applied",
+            "feed",
+            "end",
+            "lag",
+            "objects",
+            "links",
+            "collected",
+        ],
+        ["0", "state-0", "1099511627776", "5", "5", "0", "0", "0", "0,", "at", "0%"],
+        ["1", "77", "90", "100", "10", "12,345", "2", "0,", "at", "0%"],
+        *rows(
+            "updates came to their shards: 3 by the fast path, 42 by the bridge, 1 by itself "
+            "(0 when it started)\n"
+            "no bridge brings what is not on the fast path: shard 0 reads it"
+        ),
         ["counted", "since", "the", "start"],
         ["published", "7"],
     ]

@@ -5,9 +5,10 @@ import typer
 from typer.testing import CliRunner
 
 from roskva.cli import watch
+from roskva.cli.options import add_commands
 
 app = typer.Typer()
-watch.register(app)
+add_commands(app, watch.__name__)
 
 
 def test_nobody_there_is_exit_code_3(nobody: str) -> None:

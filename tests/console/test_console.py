@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.console import screenshots
 from tests.console.browsing import PATIENCE_MS, PHONE, browser, tab
-from tests.console.traffic import OBJECTS, PENDING, Scene, traffic
+from tests.console.traffic import OBJECTS, PENDING, Scene, not_reading, traffic
 from tests.serving.nodes import Node
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -72,6 +72,14 @@ def test_now_shows_the_path_with_its_rates(page: Page) -> None:
     expect(picture.get_by_text("12 sessions")).to_be_visible()
     expect(page.get_by_text("into the feed")).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("registrar-0"))).to_be_visible()
+
+
+def test_a_client_that_does_not_read_is_told_of_after_the_service(page: Page, node: Node) -> None:
+    with not_reading(node, "shop/slow"):
+        sentence = page.locator(".sentence")
+        expect(sentence).to_contain_text("1 client does not read what it is sent")
+        expect(sentence).to_contain_text(re.compile(r"^Everything works\."))
+        expect(sentence).not_to_have_class(re.compile("warn|bad"))
 
 
 def test_now_shows_what_the_prober_measures(page: Page) -> None:
@@ -147,7 +155,9 @@ def test_a_matcher_is_killed_and_the_page_says_so_and_recovers(page: Page, node:
     expect(page.locator(".sentence")).to_contain_text("Everything works")
     # First it is silent, for as long as it takes the page to look; then it is dead.
     killed = node.signal("state-1", signal.SIGSTOP)
-    expect(page.locator(".sentence.bad")).to_contain_text("state-1 does not answer: shards 2, 3")
+    expect(page.locator(".sentence.bad")).to_contain_text(
+        "state-1 does not answer: updates for shards 2, 3 wait"
+    )
     picture = page.get_by_role("img", name=re.compile("The path of an update"))
     expect(picture.get_by_text("state-1 down")).to_be_visible()
     os.kill(killed, signal.SIGKILL)

@@ -3,14 +3,17 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 
 import msgspec
 from tests.serving.drivers.mqtt import Mqtt5Driver
 from tests.serving.drivers.websocket import MsgpackDriver
-from tests.serving.nodes import Node
+from tests.serving.nodes import Node, versions_of
+from tests.serving.slow_readers import SlowWebSocket
 
 import roskva
+from roskva.pipeline.node import online
 
 OBJECTS = [f"shop/price/{name}" for name in ("apples", "bread", "cheese", "dates", "eggs", "figs")]
 PENDING = "shop/stock/bread"
@@ -109,3 +112,23 @@ async def _publish(node: Node) -> None:
                 name = key.partition("/")[2]
                 await publisher.publish(name, version, source="warehouse", payload=b"3.20")
                 await asyncio.sleep(PAUSE_S)
+
+
+@contextmanager
+def not_reading(node: Node, key: str) -> Iterator[None]:
+    """One client that has stopped to read, and is known for it."""
+    node.publish(key, 1)
+    reader = SlowWebSocket(node, key)
+    with ThreadPoolExecutor(1) as thread:  # for the browser has the loop of this one
+        thread.submit(lambda: asyncio.run(reader.register())).result()
+        version = 1
+        while not any(thread.submit(online, node.data).result().values()):
+            versions = range(version + 1, version + 51)
+            node.publish_all(
+                [{**update, "text": 1000 * "."} for update in versions_of([key], versions)[0]]
+            )
+            version += 50
+        try:
+            yield
+        finally:
+            reader.close()

@@ -6,41 +6,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.progress import BarColumn, DownloadColumn, TextColumn
+from typer import Argument
 
-from roskva.cli.options import add
-from roskva.cli.outcome import progress, sentences
-from roskva.feed.base import Locked
-from roskva.links.processes import running
-from roskva.server.backup import RestoredShard, back_up_running, back_up_stopped, read_manifest
+from roskva.cli.options import command
+from roskva.cli.outcome import progress
+from roskva.server.backup import RestoredShard, back_up, read_manifest
 from roskva.server.backup import restore as restore_backup
 from roskva.server.directory import DataDirectory
 
-DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The data directory.")]
-BackupArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The backup.")]
+DataArgument = Annotated[Path, Argument(metavar="DATA", help="The data directory.")]
+BackupArgument = Annotated[Path, Argument(metavar="DIR", help="The backup.")]
 
 
-def register(app: typer.Typer) -> None:
-    add(app, backup, "roskva backup data/ /mnt/backups/monday")
-    add(app, restore, "roskva restore /mnt/backups/monday data/")
-
-
+@command("roskva backup data/ /mnt/backups/monday")
 def backup(data: DataArgument, target: BackupArgument) -> None:
     """Copy a data directory, consistently, to an empty or new one; also while a node serves it."""
-    with sentences(), progress_bar("backing up") as report:
+    with progress_bar("backing up") as report:
         directory, now_us = DataDirectory.open(data), time.time_ns() // 1000
-        node = running(data)
-        try:
-            made = back_up_stopped(directory, target, now_us, report)
-        except Locked:
-            if node is None:
-                raise
-            made = back_up_running(directory, node.processes, target, now_us, report)
+        made = back_up(directory, target, now_us, report)
     size = sum(file.size for file in made.files)
     print(f"{made.shards} shards, {len(made.files)} files, {size:,} bytes in {target}")
 
 
+@command("roskva restore /mnt/backups/monday data/")
 def restore(
     source: BackupArgument,
     data: DataArgument,
@@ -55,15 +44,14 @@ def restore(
     What was published after the backup is gone, so every shard begins a new epoch, and clients are
     told once, for each object they registered for, to look again.
     """
-    with sentences():
-        made_at = time.gmtime(read_manifest(source).made_at / 1e6)
-        with progress_bar("restoring") as report:
-            shards = restore_backup(
-                source,
-                data,
-                nothing_published_since=nothing_published_since,
-                progress=report,
-            )
+    made_at = time.gmtime(read_manifest(source).made_at / 1e6)
+    with progress_bar("restoring") as report:
+        shards = restore_backup(
+            source,
+            data,
+            nothing_published_since=nothing_published_since,
+            progress=report,
+        )
     print(f"{data} is as it was at {time.strftime('%Y-%m-%d %H:%M:%S', made_at)} UTC")
     for shard in shards:
         print(sentence_about(shard))

@@ -5,37 +5,34 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from typer import Argument, Option
 
 from roskva.cli.checkout import from_checkout
-from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, complain, sentences
+from roskva.cli.options import command
+from roskva.cli.outcome import FAILED, complain
 from roskva.errors import BadInput
 
 
-def register(app: typer.Typer) -> None:
-    add(app, bench)
-
-
+@command()
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; without: all.")
+        list[str] | None, Argument(metavar="[NAME]...", help="Which; without: all.")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Say which there are.")] = False,
+    listed: Annotated[bool, Option("--list", help="Say which there are.")] = False,
     full: Annotated[bool, "The long version."] = False,
     repetitions: Annotated[
-        int | None, typer.Option(min=1, help="Of each measurement: 3, with --full 5.")
+        int | None, Option(min=1, help="Of each measurement: 3, with --full 5.")
     ] = None,
     json: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="Write raw results here, after each of them."),
+        Path | None, Option(dir_okay=False, help="Write raw results here, after each of them.")
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="Write a page with tables and plots into DIRECTORY."),
+        Option(file_okay=False, help="Write a page with tables and plots into DIRECTORY."),
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--from", exists=True, dir_okay=False, help="Measure nothing: report these results."
         ),
     ] = None,
@@ -59,26 +56,23 @@ def bench(
 
         roskva bench --from results.json --report pages
     """
-    with sentences():
-        benchmarks = from_checkout("benchmarks.__main__", "The benchmarks", "make bench")
-        known: dict[str, str] = benchmarks.BENCHMARKS
-        unknown = sorted(set(names or ()) - set(known))
-        if unknown:
-            raise BadInput(
-                f"No such benchmark: {', '.join(unknown)}. There are {', '.join(known)}."
-            )
-        if listed:
-            for name, text in known.items():
-                typer.echo(f"{name:20} {text}")
-        elif results is not None:
-            _report(benchmarks, results, report)
-        else:
-            record = benchmarks.measure(
-                names or list(known), full=full, repetitions=repetitions, json=json, into=report
-            )
-            if record.failed:
-                complain(f"Failed, as was shown above: {', '.join(record.failed)}.")
-                raise typer.Exit(FAILED)
+    benchmarks = from_checkout("benchmarks.__main__", "The benchmarks", "make bench")
+    known: dict[str, str] = benchmarks.BENCHMARKS
+    unknown = sorted(set(names or ()) - set(known))
+    if unknown:
+        raise BadInput(f"No such benchmark: {', '.join(unknown)}. There are {', '.join(known)}.")
+    if listed:
+        for name, text in known.items():
+            typer.echo(f"{name:20} {text}")
+    elif results is not None:
+        _report(benchmarks, results, report)
+    else:
+        record = benchmarks.measure(
+            names or list(known), full=full, repetitions=repetitions, json=json, into=report
+        )
+        if record.failed:
+            complain(f"Failed, as was shown above: {', '.join(record.failed)}.")
+            raise typer.Exit(FAILED)
 
 
 def _report(benchmarks: Any, results: Path, into: Path | None) -> None:

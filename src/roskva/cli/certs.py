@@ -12,15 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-import typer
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from typer import Argument, Option
 
-from roskva.cli.options import add
-from roskva.cli.outcome import sentences
+from roskva.cli.options import command
 from roskva.errors import BadConfig, BadInput
 
 AUTHORITY_DAYS: Final = 3650
@@ -49,13 +48,7 @@ class CertificateAuthority(NamedTuple):
     @classmethod
     def create(cls, name: str = "Roskva development CA") -> "CertificateAuthority":
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        unsigned = (
-            _valid(subject, subject, key.public_key(), AUTHORITY_DAYS)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-        )
-        return cls(unsigned.sign(key, hashes.SHA256()), key)
+        return cls(_signed(_named(name), _named(name), key, key, AUTHORITY_DAYS, ca=True), key)
 
     @classmethod
     def read(cls, stored: Issued) -> "CertificateAuthority":
@@ -70,60 +63,55 @@ class CertificateAuthority(NamedTuple):
 
     def server(self, names: Sequence[str], days: float) -> Issued:
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
-        return self._issue(names[0], ExtendedKeyUsageOID.SERVER_AUTH, alternatives, days)
+        return self._issue(names[0], days, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
 
     def client(self, name: str, days: float) -> Issued:
-        return self._issue(name, ExtendedKeyUsageOID.CLIENT_AUTH, None, days)
+        return self._issue(name, days, ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def _issue(
-        self,
-        name: str,
-        purpose: x509.ObjectIdentifier,
-        alternatives: x509.SubjectAlternativeName | None,
-        days: float,
+        self, name: str, days: float, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType
     ) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        unsigned = (
-            _valid(subject, self.certificate.subject, key.public_key(), days)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-            .add_extension(issuer, critical=False)
-        )
-        if alternatives is not None:
-            unsigned = unsigned.add_extension(alternatives, critical=False)
-        return Issued(_pem(unsigned.sign(self.key, hashes.SHA256())), key_pem(key))
+        about = (x509.ExtendedKeyUsage([purpose]), issuer, *more)
+        made = _signed(_named(name), self.certificate.subject, key, self.key, days, *about)
+        return Issued(_pem(made), key_pem(key))
 
 
-def _valid(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
-) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _signed(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+    days: float,
+    *about: x509.ExtensionType,
+    ca: bool = False,
+) -> x509.Certificate:
+    now, public = datetime.now(UTC), key.public_key()
     end = now + timedelta(days=days)
-    return x509.CertificateBuilder(
-        issuer_name=issuer,
-        subject_name=subject,
-        public_key=key,
-        serial_number=x509.random_serial_number(),
-        not_valid_before=min(now, end) - _ALLOWED_SKEW,
-        not_valid_after=end,
-    ).add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
+    never = "content_commitment key_encipherment data_encipherment key_agreement encipher_only"
+    usage = x509.KeyUsage(
+        digital_signature=not ca,
+        key_cert_sign=ca,
+        crl_sign=ca,
         decipher_only=False,
+        **dict.fromkeys(never.split(), False),
     )
+    unsigned = (
+        x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
+        .not_valid_before(min(now, end) - _ALLOWED_SKEW)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.BasicConstraints(ca, path_length=0 if ca else None), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    for extension in about:
+        unsigned = unsigned.add_extension(extension, critical=False)
+    return unsigned.sign(signer, hashes.SHA256())
 
 
 def _general_name(name: str) -> x509.GeneralName:
@@ -148,49 +136,36 @@ def key_pem(key: PrivateKeyTypes) -> bytes:
 # The command.
 
 
-def register(app: typer.Typer) -> None:
-    add(
-        app,
-        certs,
-        "roskva certs",
-        "roskva certs /etc/roskva/certs --san node.example.com --san 10.0.0.5",
-        "roskva certs --client sensor-17",
-        codes="Exit codes: 0 done, 2 bad usage, or a file is there already.",
-    )
-
-
+@command(
+    "roskva certs",
+    "roskva certs /etc/roskva/certs --san node.example.com --san 10.0.0.5",
+    "roskva certs --client sensor-17",
+    codes="Exit codes: 0 done, 2 bad usage, or a file is there already.",
+)
 def certs(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where they go; made if it is not there.")
+        Path, Argument(metavar="DIR", help="Where they go; made if it is not there.")
     ] = Path("roskva-certs"),
     san: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME",
             help="A host name or address of the server; may be repeated. [localhost, 127.0.0.1, "
             "::1]",
-            show_default=False,
         ),
     ] = None,
     client: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Make a certificate for this client too; may be repeated.",
-            show_default=False,
-        ),
+        Option(metavar="NAME", help="Make a certificate for this client too; may be repeated."),
     ] = None,
-    days: Annotated[
-        int, typer.Option(min=1, max=825, help="How long certificates are good for.")
-    ] = 365,
+    days: Annotated[int, Option(min=1, max=825, help="How long certificates are good for.")] = 365,
 ) -> None:
     """Make a CA, a server's certificate and certificates of clients, to develop with.
 
     It makes what is not there yet, so that later calls add clients of the same CA, and replaces
     nothing. Whoever reads ca.key can be anybody: for real use take a real CA.
     """
-    with sentences():
-        made = make(directory, san or [], client or [], days)
+    made = make(directory, san or [], client or [], days)
     for path in made:
         print(f"made {path}")
     print(_how_to_use(directory, client or []))

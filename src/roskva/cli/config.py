@@ -9,9 +9,9 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument
 
-from roskva.cli.options import add
-from roskva.cli.outcome import sentences
+from roskva.cli.options import command
 from roskva.config import (
     NAMED,
     OFF,
@@ -35,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of settings.")]
+FileArgument = Annotated[Path, Argument(metavar="FILE", help="The file of settings.")]
 
 _HEAD = """\
 # Settings of a Roskva node. Each line shows a default: take off the '#' to change it.
@@ -65,44 +65,36 @@ _INGEST_EXAMPLE = """
 INSECURE: Final = "or say --insecure, if everybody who can reach it may do everything"
 
 
-def register(main: typer.Typer) -> None:
-    main.add_typer(app, name="config")
-
-
+@command("roskva config init && roskva config check", of=app, codes="")
 def init(
     file: FileArgument = Path(FILE),
     force: Annotated[bool, "Replace a file that exists."] = False,
 ) -> None:
     """Write every setting with its default and what it means, as comments."""
-    with sentences():
-        try:
-            with file.open("w" if force else "x", encoding="utf-8") as new:
-                new.write(template())
-        except FileExistsError:
-            raise BadConfig(f"{file} exists: name another file, or say --force") from None
-        except OSError as error:
-            raise BadConfig(f"{file} cannot be written: {error.strerror}") from None
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as new:
+            new.write(template())
+    except FileExistsError:
+        raise BadConfig(f"{file} exists: name another file, or say --force") from None
+    except OSError as error:
+        raise BadConfig(f"{file} cannot be written: {error.strerror}") from None
     print(f"{file} is written. Use it with: roskva serve --config {file}")
 
 
+@command("roskva config check", "roskva config check site.toml --json", of=app, codes="")
 def check(
     file: FileArgument = Path(FILE),
     json: Annotated[bool, "Print the settings as JSON."] = False,
     insecure: Annotated[bool, "Accept what `roskva serve --insecure` would."] = False,
 ) -> None:
     """Load a file as the node would, and say what holds, or everything that is wrong with it."""
-    with sentences():
-        config = load(file)
-        check_start(config, insecure)
+    config = load(file)
+    check_start(config, insecure)
     if json:
         print(msgspec.json.encode(config, enc_hook=str).decode())
     else:
         show(config)
         print(f"{file} is fine.")
-
-
-add(app, init, "roskva config init && roskva config check", codes="")
-add(app, check, "roskva config check", "roskva config check site.toml --json", codes="")
 
 
 def show(config: Config) -> None:

@@ -28,16 +28,19 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer import Option
 
 from roskva.cli.config import INSECURE
-from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, sentences
+from roskva.cli.options import command
+from roskva.cli.outcome import FAILED
 from roskva.config import Config, NodeConfig, exposed, load
 from roskva.errors import RoskvaError
 from roskva.net.address import local_in_url
 from roskva.pipeline.machine import OLDEST_JAVA, java_version
-from roskva.server.directory import META, DataDirectory, others_may_read
+from roskva.server.access.keys import TOKEN_KEY
+from roskva.server.directory import DEFAULT_SHARDS, META, DataDirectory, others_may_read
 from roskva.server.tls import expires_at, server_context
+from roskva.wire.admin import NodeStatus
 
 Verdict = Literal["ok", "warn", "bad"]
 
@@ -69,26 +72,15 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """How to fix it."""
 
 
-def register(app: typer.Typer) -> None:
-    add(
-        app,
-        doctor,
-        "roskva doctor",
-        "roskva doctor --config roskva.toml --json | jq '.[] | select(.verdict != \"ok\")'",
-        codes="Exit codes: 0 nothing is bad (there may be warnings), 1 something is bad, 2 bad "
-        "usage or configuration.",
-    )
-
-
+@command(
+    "roskva doctor",
+    "roskva doctor --config roskva.toml --json | jq '.[] | select(.verdict != \"ok\")'",
+    codes="Exit codes: 0 nothing is bad (there may be warnings), 1 something is bad, 2 bad "
+    "usage or configuration.",
+)
 def doctor(
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The data directory.", show_default=False),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file of settings.", show_default=False),
-    ] = None,
+    data: Annotated[Path | None, Option(metavar="DIR", help="The data directory.")] = None,
+    config: Annotated[Path | None, Option(metavar="FILE", help="A file of settings.")] = None,
     json: Annotated[bool, "Print the findings as JSON."] = False,
 ) -> None:
     """Look at what a node needs of this machine; say what is wrong and how to fix it.
@@ -96,10 +88,9 @@ def doctor(
     It measures how long the disk takes to sync, for which it writes a temporary file beside the
     data. Safe beside a running node.
     """
-    with sentences():
-        settings = load(config, {"node.data": None if data is None else str(data)})
-        with Console(stderr=True).status("looking …"):
-            findings = list(check_up(settings))
+    settings = load(config, {"node.data": None if data is None else str(data)})
+    with Console(stderr=True).status("looking …"):
+        findings = list(check_up(settings))
     if json:
         print(msgspec.json.encode(findings).decode())
     else:
@@ -183,7 +174,7 @@ def installed(package: str) -> str | None:
 
 def check_open_files(config: Config, limits: tuple[int, int]) -> Finding:
     soft, hard = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in limits)
-    clients = config.limits.connections(soft)
+    clients = config.limits.connections(soft, config.node.shards or DEFAULT_SHARDS)
     found = f"{soft:,}, so at most {clients:,} connections per process"
     wanted = config.limits.max_connections or _FEW_FILES
     if clients >= wanted or soft >= 2 * wanted:
@@ -248,9 +239,11 @@ def check_existing_data(node: NodeConfig) -> Finding:
     if node.matchers > shards:
         fix = f"set matchers under [node] to {shards} or less"
         return Finding("data", "bad", f"{found} for {node.matchers} matchers", fix)
-    if others_may_read(node.data):
-        fix = f"chmod 700 {node.data}"
-        return Finding("data", "warn", f"{found}, open to other users of this machine", fix)
+    key = node.data / TOKEN_KEY
+    for place, mode in ((node.data, 700), (key, 600)):
+        if place.exists() and others_may_read(place):
+            fix = f"chmod {mode} {place}; a node that starts does it"
+            return Finding("data", "warn", f"{place} is open to other users of this machine", fix)
     return Finding("data", "ok", found)
 
 
@@ -404,12 +397,8 @@ def answers(url: str) -> str | None:
         status = http.get("/v1/status")
         if not status.is_success:
             return "is running"
-        return f"{msgspec.json.decode(status.content, type=_NodeVersion).version} is running"
+        return f"{msgspec.json.decode(status.content, type=NodeStatus).version} is running"
     return None
-
-
-class _NodeVersion(msgspec.Struct, frozen=True):
-    version: str = ""
 
 
 def check_exposure(config: Config) -> Finding:

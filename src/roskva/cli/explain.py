@@ -6,41 +6,41 @@ from urllib.parse import quote
 
 import typer
 from rich.console import Console
+from typer import Argument
 
 from roskva.cli.node import AdminOptions
-from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, OK, sentences, table_of
+from roskva.cli.options import command
+from roskva.cli.outcome import FAILED, OK, table_of
 from roskva.model import parse_key
+from roskva.server.admin.sentences import list_ways
 from roskva.wire.admin import ClientNow, ObjectNow
 
 _SHOWN = 20
 
-
-def register(app: typer.Typer) -> None:
-    explain = typer.Typer(
-        help="Say why a client is behind, or who has heard of an object.", no_args_is_help=True
-    )
-    add(
-        explain,
-        client,
-        "roskva explain client 0d5f1c9e8f2b4a6d9c3e7f1a2b4c6d8e",
-        "roskva explain client phone-17 --json | jq -r .sentence",
-    )
-    add(explain, object, "roskva explain object contacts/alice")
-    app.add_typer(explain, name="explain")
+app = typer.Typer(
+    help="Say why a client is behind, or who has heard of an object.", no_args_is_help=True
+)
 
 
+@command(
+    "roskva explain client 0d5f1c9e8f2b4a6d9c3e7f1a2b4c6d8e",
+    "roskva explain client phone-17 --json | jq -r .sentence",
+    of=app,
+)
 def client(
     id: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="ID",
-            help="The client's id; or its application id, while it is online; or its MQTT id.",
+            help="The client's own id; or the one its application gave, over MQTT the client id.",
         ),
     ],
     node: AdminOptions = AdminOptions(),
 ) -> None:
     """Say whether a client has been told everything, and if not, why.
+
+    Of a client that is away the id that its application gave is looked for in the rows, for a
+    second; if there are more rows, the answer says so, and the same again goes on.
 
     The exit code is 1 if no client has this id, or nobody who would know answers.
     """
@@ -48,16 +48,16 @@ def client(
     raise typer.Exit(OK if found.presence in ("online", "offline") else FAILED)
 
 
+@command("roskva explain object contacts/alice", of=app)
 def object(
-    object: Annotated[str, typer.Argument(metavar="APP/NAME", help="The object.")],
+    object: Annotated[str, Argument(metavar="APP/NAME", help="The object.")],
     node: AdminOptions = AdminOptions(),
 ) -> None:
     """Say what an object stands at, and who has not heard of it yet.
 
     The exit code is 1 if the process that keeps the object does not answer.
     """
-    with sentences():
-        wanted = parse_key(object)
+    wanted = parse_key(object)
     path = f"/v1/admin/objects/{wanted.app}/{quote(wanted.name)}"
     found = node.show(path, ObjectNow, _show_object)
     raise typer.Exit(OK if found.answers else FAILED)
@@ -100,6 +100,9 @@ def _show_object(found: ObjectNow, console: Console) -> None:
     facts += [f"published by {found.source}"] if found.source else []
     facts += [f"payload of {found.payload_bytes:,} bytes"] if found.payload_bytes else []
     console.print(", ".join(facts), style="dim")
+    if found.answers:
+        came = f"updates came to shard {found.shard}: {list_ways(found.ways)}"
+        console.print(came, style="dim")
     if found.slowest:
         columns = ("client", "application", "channel", "state", "acked", "heard")
         table = table_of(*columns, left=len(columns))

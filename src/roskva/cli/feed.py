@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn
 from rich.table import Table
+from typer import Argument, Option
 
-from roskva.cli.options import add
-from roskva.cli.outcome import EXIT_CODES, FAILED, LATER, OK, complain, progress, sentences
+from roskva.cli.options import command
+from roskva.cli.outcome import EXIT_CODES, FAILED, LATER, OK, complain, progress
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
-from roskva.feed.base import Batch, FeedReader, Foreign, Idle, Marker, Missing
+from roskva.feed.base import Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.check import Checked, repair, verify
 from roskva.feed.claim import is_claimed
 from roskva.feed.reader import LogReader, wait_for_growth
@@ -34,91 +35,60 @@ app = typer.Typer(
 )
 
 Where = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR", help="A data directory, one of its shards, or a feed.", show_default=False
-    ),
+    Path, Argument(metavar="DIR", help="A data directory, one of its shards, or a feed.")
 ]
 
 
-def register(main: typer.Typer) -> None:
-    main.add_typer(app, name="feed")
-
-
-class Row(msgspec.Struct):
-    """One line of `cat --json`."""
-
-    offset: int
-    object: str
-    version: int
-    source: str | None
-    payload: bytes | None
-    published_at: int
-    reset: bool
-    appended_at: int
-
-
+@command("roskva feed ls data/", of=app, codes="", name="ls")
 def list_feeds(where: Where) -> None:
     """List segments and markers."""
     console = Console()
-    with sentences():
-        for directory in feeds_in(where):
-            console.print(f"[bold]{directory}[/]", soft_wrap=True, highlight=False)
-            show_feed(console, str(directory))
+    for directory in feeds_in(where):
+        console.print(f"[bold]{directory}[/]", soft_wrap=True, highlight=False)
+        show_feed(console, str(directory))
 
 
+@command(
+    "roskva feed cat data/shard-00 --from 1000",
+    "roskva feed cat data/shard-00 --follow --json | jq .version",
+    of=app,
+    codes="",
+)
 def cat(
     where: Where,
-    start: Annotated[
-        int | None, typer.Option("--from", min=1, help="Begin at this offset.", show_default=False)
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    start: Annotated[int | None, Option("--from", min=1, help="Begin at this offset.")] = None,
+    follow: Annotated[bool, Option("--follow", "-f", help="Wait for more.")] = False,
     json: Annotated[bool, "One JSON object per line."] = False,
 ) -> None:
     """Print updates, one per line. Ranges that cannot be read are named on stderr (exit code 1)."""
-    with sentences():
-        reader = LogReader(RealDisk(), str(the_feed_in(where)))
-        after = max(start or 1, reader.start()) - 1
-        if start is not None and after >= start:
-            complain(f"offsets {start} to {after} are gone: retention has passed them")
-        damaged = print_updates(reader, after, follow, json)
+    reader = LogReader(RealDisk(), str(the_feed_in(where)))
+    after = max(start or 1, reader.start()) - 1
+    if start is not None and after >= start:
+        complain(f"offsets {start} to {after} are gone: retention has passed them")
+    damaged = print_updates(reader, after, follow, json)
     raise typer.Exit(FAILED if damaged else OK)
 
 
+@command("roskva feed verify data/ && echo sound", of=app, codes="", name="verify")
 def verify_feeds(where: Where) -> None:
     """Check every frame, marker and header; name what is damaged. Safe beside a running server."""
-    worst = OK
-    with sentences():
-        for directory in feeds_in(where):
-            worst = max(worst, verify_feed(directory), key=[OK, LATER, FAILED].index)
-    raise typer.Exit(worst)
+    found = [verify_feed(directory) for directory in feeds_in(where)]
+    raise typer.Exit(max(found, key=[OK, LATER, FAILED].index))
 
 
+@command("roskva feed repair data/shard-00", of=app, codes="", name="repair")
 def repair_feeds(where: Where) -> None:
     """Cut a torn tail and restore what is kept twice. No readable frame is ever deleted.
 
     Refuses while a writer is alive. What stays damaged is named, and the exit code is then 1.
     """
-    worst = OK
-    with sentences():
-        for directory in feeds_in(where):
-            done = repair(RealDisk(), str(directory), time.time_ns() // 1000)
-            for sentence in done or ["nothing to repair"]:
-                print(f"{directory}: {sentence}")
-            worst = max(worst, verify_feed(directory), key=[OK, LATER, FAILED].index)
-    raise typer.Exit(worst)
-
-
-add(app, list_feeds, "roskva feed ls data/", codes="", name="ls")
-add(
-    app,
-    cat,
-    "roskva feed cat data/shard-00 --from 1000",
-    "roskva feed cat data/shard-00 --follow --json | jq .version",
-    codes="",
-)
-add(app, verify_feeds, "roskva feed verify data/ && echo sound", codes="", name="verify")
-add(app, repair_feeds, "roskva feed repair data/shard-00", codes="", name="repair")
+    found = []
+    for directory in feeds_in(where):
+        done = repair(RealDisk(), str(directory), time.time_ns() // 1000)
+        for sentence in done or ["nothing to repair"]:
+            print(f"{directory}: {sentence}")
+        found.append(verify_feed(directory))
+    raise typer.Exit(max(found, key=[OK, LATER, FAILED].index))
 
 
 def feeds_in(where: Path) -> list[Path]:
@@ -161,7 +131,7 @@ def show_feed(console: Console, directory: str) -> None:
         console.print(f"the next writer goes on after {skip.offset}", highlight=False)
 
 
-def print_updates(reader: FeedReader, after: int, follow: bool, json: bool) -> bool:
+def print_updates(reader: LogReader, after: int, follow: bool, json: bool) -> bool:
     """Whether something was damaged."""
     damaged = False
     while True:
@@ -169,6 +139,8 @@ def print_updates(reader: FeedReader, after: int, follow: bool, json: bool) -> b
             case Batch() as batch:
                 print_batch(batch, json)
                 after = batch.last
+            case Missing(first=first, last=after, why="restore"):
+                complain(f"offsets {first} to {after} were left out when it was restored")
             case Missing(first=first, last=after):
                 complain(f"offsets {first} to {after} cannot be read")
                 damaged = True
@@ -185,9 +157,8 @@ def print_updates(reader: FeedReader, after: int, follow: bool, json: bool) -> b
 def print_batch(batch: Batch, json: bool) -> None:
     for offset, update in batch.entries():
         if json:
-            row = Row(
-                offset=offset, appended_at=batch.appended_at, **msgspec.structs.asdict(update)
-            )
+            fields = msgspec.structs.asdict(update)
+            row = {"offset": offset, **fields, "appended_at": batch.appended_at}
             print(msgspec.json.encode(row).decode())
         else:
             version = f"reset {update.version}" if update.reset else str(update.version)
@@ -201,6 +172,11 @@ def verify_feed(directory: Path) -> int:
     for problem in problems:
         kind = "torn tail" if problem.torn_tail else "damaged"
         print(f"{directory}/{problem.file}: {kind}: {problem.what}")
+    for left_out in (file.left_out for file in checked if file.left_out is not None):
+        print(
+            f"{directory}: restored from a backup; what was published after it, offsets "
+            f"{left_out.first} to {left_out.last}, was left out"
+        )
     frames, updates = sum(file.frames for file in checked), sum(file.updates for file in checked)
     print(f"{directory}: {updates} updates in {frames} sound frames, {len(problems)} problems")
     if not problems:

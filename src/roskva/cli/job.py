@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -19,9 +19,13 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from typer import Argument, Option
 
-from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, OK, progress, sentences, table_of
+from roskva.cli.options import command
+from roskva.cli.outcome import FAILED, OK, progress, table_of
+from roskva.cli.pipeline import ConfigOption
+from roskva.config import load
+from roskva.core.expiry import DAY_S, Keep
 from roskva.errors import BadInput
 from roskva.pipeline.machine import require_pipeline, spark_settings
 from roskva.server.admin.pipeline import keep, keep_objects
@@ -54,13 +58,13 @@ _SETTINGS: Final = {
 }
 
 console = Console(markup=False, highlight=False)
+app = typer.Typer(help="Batch jobs over the state of a node, on Spark.", no_args_is_help=True)
 
 DataArgument = Annotated[
-    Path, typer.Argument(metavar="DATA", help="A data directory, of a node that runs or not.")
+    Path, Argument(metavar="DATA", help="A data directory, of a node that runs or not.")
 ]
 StateArgument = Annotated[
-    Path,
-    typer.Argument(metavar="DATA", help="A data directory, of a node that runs or not; a backup."),
+    Path, Argument(metavar="DATA", help="A data directory, of a node that runs or not; a backup.")
 ]
 _DATA: Final = Path("roskva-data")
 
@@ -70,14 +74,12 @@ class JobOptions:
     json: Annotated[bool, "As JSON, for programs."] = False
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="Write all rows here: FILE.parquet or FILE.csv."
-        ),
+        Option("--out", metavar="FILE", help="Write all rows here: FILE.parquet or FILE.csv."),
     ] = None
     master: Annotated[str, "Where Spark runs: local[N], spark://HOST:PORT, …"] = "local[*]"
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+        Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
     ] = None
 
     def show(self, found: Found, as_tables: Callable[[Found], None]) -> None:
@@ -87,37 +89,16 @@ class JobOptions:
             as_tables(found)
 
 
-def register(app: typer.Typer) -> None:
-    jobs = typer.Typer(help="Batch jobs over the state of a node, on Spark.", no_args_is_help=True)
-    add(
-        jobs,
-        audit,
-        "roskva job audit",
-        "roskva job audit --repair",
-        "roskva job audit /mnt/backups/monday --out behind.csv",
-    )
-    add(jobs, gc, "roskva job gc --days 90 --dry-run", "roskva job gc --days 90")
-    add(
-        jobs,
-        latency,
-        "roskva job latency",
-        "roskva job latency /var/lib/roskva --plots reports/",
-    )
-    add(jobs, replay, "roskva job replay --shard 2")
-    add(
-        jobs,
-        plan,
-        "roskva job plan --registrars 4 --matchers 2",
-        "roskva job plan --clients 1000000 --each 5 --objects 100000 --rate 2000",
-    )
-    app.add_typer(jobs, name="job")
-
-
+@command(
+    "roskva job audit",
+    "roskva job audit --repair",
+    "roskva job audit /mnt/backups/monday --out behind.csv",
+    of=app,
+)
 def audit(
     data: StateArgument = _DATA,
     grace: Annotated[
-        float,
-        typer.Option(min=0.0, help="Seconds that an online client has to ack what it is due."),
+        float, Option(min=0.0, help="Seconds that an online client has to ack what it is due.")
     ] = 10.0,
     repair: Annotated[bool, "Have the node check stale clients, and send again."] = False,
     options: JobOptions = JobOptions(),
@@ -127,63 +108,72 @@ def audit(
     The exit code is 1 if clients are stale: online, and not told what they should have been.
     """
     began = time.time()
-    with sentences():
-        if repair and is_backup(data):
-            raise BadInput(f"{data} is a backup: only a node that runs can send anything")
-        check_state(data)
-        with session("audit", options) as (spark, write):
-            from roskva.pipeline import node
-            from roskva.pipeline.jobs.audit import Look
-            from roskva.pipeline.jobs.audit import audit as run
+    if repair and is_backup(data):
+        raise BadInput(f"{data} is a backup: only a node that runs can send anything")
+    check_state(data)
+    with session("audit", options) as (spark, write):
+        from roskva.pipeline import node
+        from roskva.pipeline.jobs.audit import Look
+        from roskva.pipeline.jobs.audit import audit as run
 
-            look = Look(
-                lambda: state_of(data), lambda: node.online(data), lambda: node.recheck(data)
-            )
-            kept = None if is_backup(data) else partial(keep_objects, data)
-            found = run(spark, look, grace_s=grace, repair=repair, out=write, per_object=kept)
-        if not is_backup(data):
-            keep(data, "audit", began, found)
+        look = Look(lambda: state_of(data), lambda: node.online(data), lambda: node.recheck(data))
+        kept = None if is_backup(data) else partial(keep_objects, data)
+        found = run(spark, look, grace_s=grace, repair=repair, out=write, per_object=kept)
+    if not is_backup(data):
+        keep(data, "audit", began, found)
     options.show(found, _show_audit)
     raise typer.Exit(FAILED if found.states["stale"] else OK)
 
 
+@command("roskva job gc --dry-run", "roskva job gc --days 90", of=app)
 def gc(
     data: DataArgument = _DATA,
+    config: ConfigOption = None,
     days: Annotated[
-        float, typer.Option(min=0.0, help="Forget clients that were not seen for so many days.")
-    ] = 90.0,
+        float | None,
+        Option(
+            min=0.0, help="Instead of keep_clients_days of every app. A session's own end counts."
+        ),
+    ] = None,
     dry_run: Annotated[bool, "Only say what would be forgotten."] = False,
     options: JobOptions = JobOptions(),
 ) -> None:
     """Forget clients that have been away for long, and rows that belong to nobody.
 
-    The node that runs drops the rows, and keeps those of clients that are back. A client that
-    comes back later keeps its identity, registers again by itself, and is told everything once.
+    A node does this by itself, little by little, by the same rule; this is for whole populations
+    at once. The node that runs drops the rows, and keeps those of clients that are back. A client
+    that comes back later keeps its identity, registers again by itself, and is told everything
+    once.
     """
     began = time.time()
-    with sentences():
-        check_state(data)
-        with session("gc", options) as (spark, write), state_of(data) as state:
-            from roskva.pipeline import node
-            from roskva.pipeline.jobs.gc import gc as run
+    check_state(data)
+    keep_of = load(config).keep if days is None else partial(_keep_for, days)
+    with session("gc", options) as (spark, write), state_of(data) as state:
+        from roskva.pipeline import node
+        from roskva.pipeline.jobs.gc import gc as run
 
-            found = run(
-                spark,
-                state,
-                online=node.online(data),
-                away_since=datetime.now(UTC) - timedelta(days=days),
-                forget=None if dry_run else partial(node.forget, data),
-                out=write,
-            )
-        keep(data, "gc", began, found)
+        found = run(
+            spark,
+            state,
+            online=list(node.online(data)),
+            keep_of=keep_of,
+            now=datetime.now(UTC),
+            forget=None if dry_run else partial(node.forget, data),
+            out=write,
+        )
+    keep(data, "gc", began, found)
     options.show(found, _show_gc)
 
 
+def _keep_for(days: float, app: str) -> Keep:
+    return Keep(days * DAY_S)
+
+
+@command("roskva job latency", "roskva job latency /var/lib/roskva --plots reports/", of=app)
 def latency(
     data: DataArgument = _DATA,
     plots: Annotated[
-        Path,
-        typer.Option(exists=True, file_okay=False, help="The directory for the two pictures."),
+        Path, Option(exists=True, file_okay=False, help="The directory for the two pictures.")
     ] = Path("."),
     options: JobOptions = JobOptions(),
 ) -> None:
@@ -193,25 +183,25 @@ def latency(
     SVG and as PNG. `--out` has one row per delivery.
     """
     began = time.time()
-    with sentences():
-        with session("latency", options) as (spark, write):
-            from roskva.pipeline.history import traces
-            from roskva.pipeline.jobs.latency import deliveries, stage_times
-            from roskva.pipeline.jobs.latency import latency as run
-            from roskva.pipeline.jobs.plots import draw
+    with session("latency", options) as (spark, write):
+        from roskva.pipeline.history import traces
+        from roskva.pipeline.jobs.latency import deliveries, stage_times
+        from roskva.pipeline.jobs.latency import latency as run
+        from roskva.pipeline.jobs.plots import draw
 
-            noted = traces(spark, data)
-            if write is not None:
-                write(stage_times(deliveries(noted)))
-            found = run(noted)
-            made = draw(found, plots)
-        draw(found, keep(data, "latency", began, found))
+        noted = traces(spark, data)
+        if write is not None:
+            write(stage_times(deliveries(noted)))
+        found = run(noted)
+        made = draw(found, plots)
+    draw(found, keep(data, "latency", began, found))
     options.show(found, partial(_show_latency, made))
 
 
+@command("roskva job replay --shard 2", of=app)
 def replay(
     data: DataArgument = _DATA,
-    shard: Annotated[int, typer.Option(min=0, help="Whose store was lost.")] = 0,
+    shard: Annotated[int, Option(min=0, help="Whose store was lost.")] = 0,
     options: JobOptions = JobOptions(),
 ) -> None:
     """Rebuild a shard's object rows from its feed, after its store was lost.
@@ -220,7 +210,7 @@ def replay(
     reaches back, clients are told versions.
     """
     began = time.time()
-    with sentences(), DataDirectory.open(data).own(shard) as owned:
+    with DataDirectory.open(data).own(shard) as owned:
         with session("replay", options) as (spark, write):
             from roskva.pipeline.jobs.replay import replay as run
 
@@ -229,42 +219,45 @@ def replay(
     options.show(found, partial(_show_replay, shard))
 
 
+@command(
+    "roskva job plan --registrars 4 --matchers 2",
+    "roskva job plan --clients 1000000 --each 5 --objects 100000 --rate 2000",
+    of=app,
+)
 def plan(
     data: Annotated[
-        Path | None,
-        typer.Argument(metavar="DATA", help="Whose registrations and rates. None: made up."),
+        Path | None, Argument(metavar="DATA", help="Whose registrations and rates. None: made up.")
     ] = None,
-    registrars: Annotated[int, typer.Option(min=1, help="Processes that serve clients.")] = 1,
-    matchers: Annotated[int, typer.Option(min=1, help="Processes that share the shards.")] = 1,
-    shards: Annotated[int, typer.Option(min=1, help="If made up.")] = 4,
-    clients: Annotated[int, typer.Option(min=1, help="If made up.")] = 100_000,
-    each: Annotated[int, typer.Option(min=1, help="Registrations of a client, if made up.")] = 5,
-    objects: Annotated[int, typer.Option(min=1, help="If made up.")] = 10_000,
-    rate: Annotated[float, typer.Option(min=0.0, help="Updates per second, if made up.")] = 100.0,
-    hours: Annotated[float, typer.Option(min=0.01, help="Of the feed, to count updates in.")] = 1.0,
+    registrars: Annotated[int, Option(min=1, help="Processes that serve clients.")] = 1,
+    matchers: Annotated[int, Option(min=1, help="Processes that share the shards.")] = 1,
+    shards: Annotated[int, Option(min=1, help="If made up.")] = 4,
+    clients: Annotated[int, Option(min=1, help="If made up.")] = 100_000,
+    each: Annotated[int, Option(min=1, help="Registrations of a client, if made up.")] = 5,
+    objects: Annotated[int, Option(min=1, help="If made up.")] = 10_000,
+    rate: Annotated[float, Option(min=0.0, help="Updates per second, if made up.")] = 100.0,
+    hours: Annotated[float, Option(min=0.01, help="Of the feed, to count updates in.")] = 1.0,
     options: JobOptions = JobOptions(),
 ) -> None:
     """Say how load and memory would spread over processes, and what more clients would need."""
     began = time.time()
-    with sentences():
-        if data is not None:
-            check_state(data)
-        with session("plan", options) as (spark, write):
-            from roskva.pipeline.jobs.plan import Layout, as_rows, rates_of, synthetic
-            from roskva.pipeline.jobs.plan import plan as run
+    if data is not None:
+        check_state(data)
+    with session("plan", options) as (spark, write):
+        from roskva.pipeline.jobs.plan import Layout, as_rows, rates_of, synthetic
+        from roskva.pipeline.jobs.plan import plan as run
 
-            if data is None:
-                layout = Layout(registrars, matchers, shards)
-                found = run(*synthetic(spark, clients, each, objects, rate), layout)
-            else:
-                with state_of(data) as state:
-                    layout = Layout(registrars, matchers, len(state.shards()))
-                    registrations = state.table(spark, "registrations").filter("created")
-                    found = run(registrations, rates_of(feed_of(spark, data), hours), layout)
-            if write is not None:
-                write(as_rows(spark, found))
-        if data is not None:
-            keep(data, "plan", began, found)
+        if data is None:
+            layout = Layout(registrars, matchers, shards)
+            found = run(*synthetic(spark, clients, each, objects, rate), layout)
+        else:
+            with state_of(data) as state:
+                layout = Layout(registrars, matchers, len(state.shards()))
+                registrations = state.table(spark, "registrations").filter("created")
+                found = run(registrations, rates_of(feed_of(spark, data), hours), layout)
+        if write is not None:
+            write(as_rows(spark, found))
+    if data is not None:
+        keep(data, "plan", began, found)
     options.show(found, _show_plan)
 
 
@@ -442,15 +435,15 @@ def _show_plan(found: "Plan") -> None:
     )
     columns = ("sessions", "registrations", "objects", "sent/s", "cores", "memory")
     table = table_of("process", *columns)
-    for load in found.processes:
+    for process in found.processes:
         table.add_row(
-            load.process,
-            f"{load.sessions:,}" if load.sessions else "",
-            f"{load.registrations:,}" if load.registrations else "",
-            f"{load.objects:,}",
-            f"{load.per_second:,.0f}",
-            f"{load.busy:.2f}",
-            f"{load.bytes / _MIB:,.0f} MiB",
+            process.process,
+            f"{process.sessions:,}" if process.sessions else "",
+            f"{process.registrations:,}" if process.registrations else "",
+            f"{process.objects:,}",
+            f"{process.per_second:,.0f}",
+            f"{process.busy:.2f}",
+            f"{process.bytes / _MIB:,.0f} MiB",
         )
     console.print(table, "")
     table = table_of("clients", "registrars", "matchers", "memory")

@@ -10,31 +10,21 @@ from importlib import import_module
 from typing import Final
 
 import typer
+from typer import Option
 
 from roskva import __version__
+from roskva.cli.options import add_commands
 
+_FILES: Final = (
+    *("serve", "publish", "watch", "status", "explain", "probe", "doctor", "config", "certs"),
+    *("token", "backup", "feed", "pipeline", "sim", "job", "bench", "demo.command"),
+)
 COMMANDS: Final = {
-    "serve": "serve",
-    "publish": "publish",
+    **{file.partition(".")[0]: file for file in _FILES},
     "reset": "publish",
-    "watch": "watch",
-    "status": "status",
-    "explain": "explain",
-    "probe": "probe",
-    "doctor": "doctor",
-    "config": "config",
-    "certs": "certs",
-    "token": "token",
-    "backup": "backup",
     "restore": "backup",
-    "feed": "feed",
-    "pipeline": "pipeline",
-    "sim": "sim",
-    "job": "job",
-    "bench": "bench",
-    "demo": "demo.command",
 }
-"""And the file of each. A file has a function `register` that adds its commands."""
+"""And the file of each. A file with a group of commands has an `app` of its own."""
 
 
 def application(files: Iterable[str] = COMMANDS.values()) -> typer.Typer:
@@ -47,12 +37,15 @@ def application(files: Iterable[str] = COMMANDS.values()) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(version)
     for file in dict.fromkeys(files):
-        import_module(f"roskva.cli.{file}").register(app)
+        module = import_module(f"roskva.cli.{file}")
+        add_commands(app, module.__name__)
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=file)
     return app
 
 
 def version(
-    show: bool = typer.Option(False, "--version", help="Show the version and exit."),
+    show: bool = Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     if show:
         typer.echo(f"roskva {__version__}")

@@ -7,39 +7,35 @@ from typing import Annotated, Any, Final, TypeVar
 
 import httpx
 import msgspec
-import typer
 from rich.console import Console
+from typer import Option
 
-from roskva.cli.outcome import NodeRefused, sentences
+from roskva.cli.outcome import NodeRefused
 from roskva.config import read_secret
 from roskva.errors import Unavailable
 from roskva.model import ObjectId
 from roskva.net.address import http_url
 from roskva.net.tls import Tls, client_context, explained
-from roskva.publisher.requests import (
-    PublishFailure,
-    PublishOutcome,
-    publish_outcomes,
-    reset_outcome,
-)
+from roskva.publisher import requests
+from roskva.wire.admin import AppNow
 
 DEFAULT_URL: Final = "http://127.0.0.1:7600"
 _TIMEOUT_S: Final = 30.0
 """A publish is answered when a disk has synced; a disk in trouble takes long."""
 
 
-def key_option(variable: str, help: str) -> Any:
+def key_option(variable: str, help: str, name: str = "--key") -> Any:
     """`help` says whose key it is."""
     help = f"{help}: itself, env:NAME or file:PATH."
-    return typer.Option("--key", envvar=variable, metavar="KEY", help=help, show_default=False)
+    return Option(name, envvar=variable, metavar="KEY", help=help)
 
 
 def _file_option(name: str, variable: str, help: str) -> Any:
-    return typer.Option(name, envvar=variable, metavar="FILE", help=help, show_default=False)
+    return Option(name, envvar=variable, metavar="FILE", help=help)
 
 
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar="ROSKVA_URL", metavar="URL", help="Where the node answers.")
+    str, Option("--url", envvar="ROSKVA_URL", metavar="URL", help="Where the node answers.")
 ]
 CaOption = Annotated[
     Path | None,
@@ -48,8 +44,7 @@ CaOption = Annotated[
     ),
 ]
 CertOption = Annotated[
-    Path | None,
-    _file_option("--cert", "ROSKVA_CERT", "A client certificate to show to the node."),
+    Path | None, _file_option("--cert", "ROSKVA_CERT", "A client certificate to show to the node.")
 ]
 CertKeyOption = Annotated[
     Path | None,
@@ -77,7 +72,7 @@ class NodeOptions:
         return secret_of(self.key)
 
     def api(self) -> "NodeApi":
-        return NodeApi(self.url, self.tls, key=self.secret)
+        return NodeApi(self.url, self.tls, self.secret)
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ class AdminOptions(NodeOptions):
 
     def show(self, path: str, of: type[T], as_tables: Callable[[T, Console], None]) -> T:
         """Print what the node answers there."""
-        with sentences(), self.api() as node:
+        with self.api() as node:
             answer = node.get(path, msgspec.Raw)
             found = node.decoded(answer, of)
         if self.json:
@@ -111,16 +106,12 @@ def tls_of(ca: Path | None, cert: Path | None, cert_key: Path | None) -> Tls | N
 class NodeApi:
     """Raises `Unavailable` if nobody answers or the node is busy, `NodeRefused` if it says no."""
 
-    def __init__(
-        self, url: str, tls: Tls | None = None, timeout_s: float = _TIMEOUT_S, key: str = ""
-    ) -> None:
-        self._url = http_url(url, "")
+    def __init__(self, url: str, tls: Tls | None, key: str = "") -> None:
+        self._url = url = http_url(url, "")
         context = client_context(self._url, tls)
         verify = context or False  # then there is no TLS at all
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(
-            base_url=self._url, timeout=timeout_s, verify=verify, headers=headers
-        )
+        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, verify=verify, headers=headers)
 
     def __enter__(self) -> "NodeApi":
         return self
@@ -128,13 +119,20 @@ class NodeApi:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def publish(self, updates: Sequence[object]) -> list[PublishOutcome]:
+    def publish(self, updates: Sequence[object]) -> list[requests.PublishOutcome]:
         """One for each update, in order: its version, or why it has none."""
         response = self._request("POST", "/v1/publish", updates)
-        return publish_outcomes(response.status_code, response.content, len(updates))
+        return requests.publish_outcomes(response.status_code, response.content, len(updates))
 
     def reset(self, target: ObjectId) -> None:
         self._done(self._request("POST", "/v1/reset", {"app": target.app, "name": target.name}))
+
+    def app(self, app: str) -> AppNow:
+        return self.get(f"/v1/admin/apps/{app}", AppNow)
+
+    def reset_app(self, app: str, generation: str) -> AppNow:
+        response = self._request("POST", f"/v1/admin/apps/{app}/reset", {"generation": generation})
+        return self.decoded(self._done(response), AppNow)
 
     def check(self) -> None:
         """Is anybody there?"""
@@ -157,19 +155,20 @@ class NodeApi:
         except httpx.TransportError as error:
             if about_tls := explained(error, self._url.startswith("https")):
                 raise Unavailable(f"{self._url}: {about_tls}{_flags(about_tls)}") from None
+            reason = str(error) or type(error).__name__
             raise Unavailable(
-                f"no node answers at {self._url} ({_reason(error)}): is it running? Start one with "
+                f"no node answers at {self._url} ({reason}): is it running? Start one with "
                 "`roskva serve`, or name another with --url"
             ) from None
 
     def _done(self, response: httpx.Response) -> bytes:
-        outcome = reset_outcome(response.status_code, response.content)
-        if isinstance(outcome, PublishFailure):
+        outcome = requests.reset_outcome(response.status_code, response.content)
+        if isinstance(outcome, requests.PublishFailure):
             raise error_of(outcome)
         return response.content
 
 
-def error_of(failure: PublishFailure) -> Unavailable | NodeRefused:
+def error_of(failure: requests.PublishFailure) -> Unavailable | NodeRefused:
     sentence = f"{failure.text or 'refused'} ({failure.code})"
     return Unavailable(sentence) if failure.retriable else NodeRefused(sentence)
 
@@ -178,7 +177,3 @@ def _flags(sentence: str) -> str:
     if "name the CA" in sentence:
         return " with --ca"
     return " (--cert and --cert-key)" if "wants a client certificate" in sentence else ""
-
-
-def _reason(error: httpx.TransportError) -> str:
-    return str(error) or type(error).__name__

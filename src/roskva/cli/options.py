@@ -1,38 +1,52 @@
-"""How a command is added: its examples, and what its parameters say of its options.
+"""What makes a function a command: its examples, and what its parameters say of its options.
 
     @dataclass(frozen=True)
     class NodeOptions:
         url: Annotated[str, "Where the node answers."] = DEFAULT_URL
 
+    @command("roskva watch contacts/alice")
     def watch(target: str, node: NodeOptions = NodeOptions()) -> None: ...
 
-    add(app, watch, "roskva watch contacts/alice")
-
 A text behind a type is the help of an option. Options that several commands have are fields of a
-class: in place of a parameter of that class Typer sees the fields.
+class: in place of a parameter of that class Typer sees the fields. What fails is one sentence.
 """
 
 import functools
 import inspect
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
+from typer import Option
 
-from roskva.cli.outcome import EXIT_CODES
+from roskva.cli.outcome import EXIT_CODES, sentences
+
+Command = TypeVar("Command", bound=Callable[..., None])
+_of_files: dict[str, list[Callable[[typer.Typer], None]]] = defaultdict(list)
 
 
-def add(
-    app: typer.Typer,
-    command: Callable[..., None],
-    *examples: str,
-    codes: str = EXIT_CODES,
-    name: str | None = None,
-) -> None:
+def command(
+    *examples: str, of: typer.Typer | None = None, codes: str = EXIT_CODES, name: str | None = None
+) -> Callable[[Command], Command]:
+    """`of`: the group it belongs to; without one it is for `add_commands`."""
     label = "Example:" if len(examples) == 1 else "Examples:"
     below = "\n\n".join([" ".join([label, *examples[:1]]), *examples[1:], codes])
-    app.command(name, epilog=below if examples else None)(_expanded(command))
+
+    def note(command: Command) -> Command:
+        def add(app: typer.Typer) -> None:
+            app.command(name, epilog=below if examples else None)(_expanded(command))
+
+        _of_files[command.__module__].append(add) if of is None else add(of)
+        return command
+
+    return note
+
+
+def add_commands(app: typer.Typer, file: str) -> None:
+    for add in _of_files[file]:
+        add(app)
 
 
 def _expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,7 +64,8 @@ def _expanded(command: Callable[..., None]) -> Callable[..., None]:
     def expanded(**given: Any) -> None:
         for name, kind in kinds.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-        command(**given)
+        with sentences():
+            command(**given)
 
     expanded.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     expanded.__annotations__ = {option.name: option.annotation for option in options}
@@ -68,4 +83,4 @@ def _as_option(parameter: inspect.Parameter) -> inspect.Parameter:
     kind = parameter.annotation.__origin__
     # A flag is there or not: there is no --no-json.
     flags = [f"--{parameter.name.replace('_', '-')}"] if kind is bool else []
-    return parameter.replace(annotation=Annotated[kind, typer.Option(*flags, help=help)])
+    return parameter.replace(annotation=Annotated[kind, Option(*flags, help=help)])

@@ -10,9 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from roskva.cli.options import add
-from roskva.cli.outcome import EXIT_CODES, FAILED, sentences
+from roskva.cli.options import command
+from roskva.cli.outcome import EXIT_CODES, FAILED
 from roskva.config import Config, load
 from roskva.errors import BadConfig
 from roskva.logs import log_to_stderr
@@ -29,25 +30,19 @@ app = typer.Typer(
 )
 
 DataOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="The data directory. [./roskva-data]")
+    Path | None, Option(metavar="DIR", help="The data directory. [./roskva-data]")
 ]
-ConfigOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The settings of the node.")
-]
+ConfigOption = Annotated[Path | None, Option(metavar="FILE", help="The settings of the node.")]
 MasterOption = Annotated[
-    str | None, typer.Option(help="Where Spark runs, as in spark://host:7077. [local[*]]")
+    str | None, Option(help="Where Spark runs, as in spark://host:7077. [local[*]]")
 ]
 ConfOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="A setting of Spark, as in spark-submit."),
+    list[str] | None, Option(metavar="KEY=VALUE", help="A setting of Spark, as in spark-submit.")
 ]
 _SHORT: Final = 60
 
 
-def register(main: typer.Typer) -> None:
-    main.add_typer(app, name="pipeline")
-
-
+@command("roskva pipeline bridge --data data/ --master spark://127.0.0.1:7077", of=app)
 def bridge(
     data: DataOption = None,
     config: ConfigOption = None,
@@ -58,12 +53,18 @@ def bridge(
     _run(_settings(data, config, master), conf)
 
 
+@command(
+    "roskva pipeline ingest products --dry-run",
+    "roskva pipeline ingest products --once",
+    of=app,
+    codes=f"With --once the exit code is 1 if there were dead letters. {EXIT_CODES}",
+)
 def ingest(
-    name: Annotated[str, typer.Argument(help="A table [ingest.NAME] of the settings.")],
+    name: Annotated[str, Argument(help="A table [ingest.NAME] of the settings.")],
     data: DataOption = None,
     config: ConfigOption = None,
     url: Annotated[
-        str, typer.Option(envvar="ROSKVA_URL", help="The node. [the one that serves the data]")
+        str, Option(envvar="ROSKVA_URL", help="The node. [the one that serves the data]")
     ] = "",
     master: MasterOption = None,
     conf: ConfOption = None,
@@ -77,10 +78,9 @@ def ingest(
     the reason, and holds up nobody. Ctrl-C stops it; the next run goes on where it was.
     """
     settings = _settings(data, config, master)
-    with sentences():
-        if name not in settings.ingest:
-            known = ", ".join(settings.ingest) or "none"
-            raise BadConfig(f"there is no table [ingest.{name}] in the settings; there is: {known}")
+    if name not in settings.ingest:
+        known = ", ".join(settings.ingest) or "none"
+        raise BadConfig(f"there is no table [ingest.{name}] in the settings; there is: {known}")
     if dry_run:
         _preview(settings, name, conf, json)
     elif once:
@@ -89,31 +89,19 @@ def ingest(
         _run(settings, conf, bridge=False, ingests=(name,))
 
 
-add(app, bridge, "roskva pipeline bridge --data data/ --master spark://127.0.0.1:7077")
-add(
-    app,
-    ingest,
-    "roskva pipeline ingest products --dry-run",
-    "roskva pipeline ingest products --once",
-    codes=f"With --once the exit code is 1 if there were dead letters. {EXIT_CODES}",
-)
-
-
 def _settings(data: Path | None, config: Path | None, master: str | None) -> Config:
-    log_to_stderr("text")
+    log_to_stderr("text", "pipeline")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     given = {"node.data": None if data is None else str(data), "pipeline.master": master}
-    with sentences():
-        require_pipeline()
-        return load(config, given)
+    require_pipeline()
+    return load(config, given)
 
 
 def _run(settings: Config, conf: list[str] | None, **parts: Any) -> None:
     from roskva.pipeline.work import Work, run
 
     kill_at_once_on(signal.SIGTERM, signal.SIGINT)
-    with sentences():
-        run(Work(config=settings, settings=spark_settings(conf), **parts))
+    run(Work(config=settings, settings=spark_settings(conf), **parts))
 
 
 def _preview(settings: Config, name: str, conf: list[str] | None, json: bool) -> None:
@@ -122,7 +110,7 @@ def _preview(settings: Config, name: str, conf: list[str] | None, json: bool) ->
 
     # No checkpoint is touched, so it may run beside a real one.
     work = Work(config=settings, bridge=False, settings=spark_settings(conf))
-    with sentences(), session(work) as (spark, _):
+    with session(work) as (spark, _):
         found = Ingest(spark, name, settings, work.directory).preview()
     if json:
         for preview in found:
@@ -156,7 +144,7 @@ def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: b
     from roskva.pipeline.work import Work, session
 
     work = Work(config=settings, bridge=False, ingests=(name,), settings=spark_settings(conf))
-    with sentences(), session(work) as (spark, checkpoints):
+    with session(work) as (spark, checkpoints):
         checkpoint = checkpoints[f"ingest-{name}"]
         source = Ingest(spark, name, settings, checkpoint.directory, url)
         before = source.counters()

@@ -13,18 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from roskva.cli.node import (
-    DEFAULT_URL,
-    CaOption,
-    CertKeyOption,
-    CertOption,
-    UrlOption,
-    key_option,
-    secret_of,
-    tls_of,
-)
-from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, sentences
+from roskva.cli import node
+from roskva.cli.options import command
+from roskva.cli.outcome import FAILED
 from roskva.config import SloConfig, load
 from roskva.net.address import http_url
 from roskva.net.tls import client_context
@@ -49,26 +40,23 @@ class _Seen(msgspec.Struct):
     pipeline: PipelineNow = msgspec.field(default_factory=PipelineNow)
 
 
-def register(app: typer.Typer) -> None:
-    add(
-        app,
-        command,
-        "",
-        "roskva probe --once",
-        "roskva probe --once --json --mqtt-port 1883",
-        "roskva probe --interval 10",
-        "roskva probe --once --url https://node-1:7600 --ca ca.crt --key file:probe.key",
-        name="probe",
-    )
-
-
-def command(
-    url: UrlOption = DEFAULT_URL,
+@command(
+    "",
+    "roskva probe --once",
+    "roskva probe --once --json --mqtt-port 1883",
+    "roskva probe --interval 10",
+    "roskva probe --once --url https://node-1:7600 --ca ca.crt --key file:probe.key",
+    name="probe",
+)
+def measure(
+    url: node.UrlOption = node.DEFAULT_URL,
     mqtt_port: Annotated[int | None, "Where it speaks MQTT. Not given: MQTT is left out."] = None,
-    ca: CaOption = None,
-    cert: CertOption = None,
-    cert_key: CertKeyOption = None,
-    key: Annotated[str, key_option("ROSKVA_PROBE_KEY", "What [probe] of the node has as key")] = "",
+    ca: node.CaOption = None,
+    cert: node.CertOption = None,
+    cert_key: node.CertKeyOption = None,
+    key: Annotated[
+        str, node.key_option("ROSKVA_PROBE_KEY", "What [probe] of the node has as key")
+    ] = "",
     config: Annotated[Path | None, "A file of settings; its [slo] has the targets."] = None,
     once: Annotated[bool, "One round, and then the exit code."] = False,
     interval: Annotated[float, "Seconds from one round to the next."] = 5.0,
@@ -80,25 +68,24 @@ def command(
     catch up after coming back, each on objects of apps of the prober's own. With --once the exit
     code is 1 if a target was missed.
     """
-    with sentences():
-        slo = load(config).slo
-        at = http_url(url, "")
-        target = Target(
-            url=at,
-            identities=_identities(at),
-            objects=objects([(0, "")], 1),
-            mqtt_port=mqtt_port,
-            key=secret_of(key) or None,
-            name=f"at-{os.uname().nodename}",
-            context=client_context(at, tls_of(ca, cert, cert_key)),
-        )
-        while True:
-            began = time.monotonic()
-            found = asyncio.run(_round(target, slo))
-            print(msgspec.json.encode(found).decode()) if json else _show(found, slo)
-            if once:
-                raise typer.Exit(0 if found.kept else FAILED)
-            time.sleep(max(0.0, interval - (time.monotonic() - began)))
+    slo = load(config).slo
+    at = http_url(url, "")
+    target = Target(
+        url=at,
+        identities=_identities(at),
+        objects=objects([(0, "")], 1),
+        mqtt_port=mqtt_port,
+        key=node.secret_of(key) or None,
+        name=f"at-{os.uname().nodename}",
+        context=client_context(at, node.tls_of(ca, cert, cert_key)),
+    )
+    while True:
+        began = time.monotonic()
+        found = asyncio.run(_round(target, slo))
+        print(msgspec.json.encode(found).decode()) if json else _show(found, slo)
+        if once:
+            raise typer.Exit(0 if found.kept else FAILED)
+        time.sleep(max(0.0, interval - (time.monotonic() - began)))
 
 
 def _identities(url: str) -> Path:

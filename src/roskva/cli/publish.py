@@ -3,25 +3,29 @@
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
 import msgspec
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from typer import Argument, Option
 
-from roskva.cli.node import NodeApi, NodeOptions, error_of
-from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, complain, progress, sentences
+from roskva.cli.node import NodeApi, NodeOptions, error_of, key_option, secret_of
+from roskva.cli.options import command
+from roskva.cli.outcome import FAILED, complain, progress
 from roskva.errors import BadInput, Unavailable
-from roskva.model import MAX_VERSION, parse_key
-from roskva.publisher.requests import PublishFailure, PublishOutcome, is_version
+from roskva.model import MAX_VERSION, check_app, is_version, parse_key
+from roskva.publisher.requests import PublishFailure, PublishOutcome
 
 STDIN: Final = "-"
 _BATCH_UPDATES: Final = 1000
 _READ_BYTES: Final = 1 << 16
 _MAX_LINE_BYTES: Final = 1 << 16
+_ASK_AGAIN_S: Final = 1.0
 
 JsonOption = Annotated[bool, "One JSON object per update."]
 
@@ -45,43 +49,32 @@ class UpdateLine(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         return f"{self.app}/{self.name}"
 
 
-def register(app: typer.Typer) -> None:
-    add(
-        app,
-        publish,
-        "roskva publish contacts/alice 42",
-        "roskva publish home/temp --payload 21.5",
-        'psql -Atc "select \'contacts/\' || id, version from people" -F " " | roskva publish -',
-    )
-    add(app, reset, "roskva reset contacts/alice")
-
-
+@command(
+    "roskva publish contacts/alice 42",
+    "roskva publish home/temp --payload 21.5",
+    'psql -Atc "select \'contacts/\' || id, version from people" -F " " | roskva publish -',
+)
 def publish(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="APP/NAME",
             help="What has changed. With - updates are read from stdin: 'app/name version' or a "
             "JSON object per line.",
-            show_default=False,
         ),
     ],
     version: Annotated[
         int | None,
-        typer.Argument(
+        Argument(
             min=0,
             max=MAX_VERSION,
             metavar="VERSION",
             help="Its version now. Without one, it is assigned if the app is set to that.",
-            show_default=False,
         ),
     ] = None,
     payload: Annotated[str | None, "The new value, as text."] = None,
     payload_file: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="The new value, from a file.", show_default=False
-        ),
+        Path | None, Option(exists=True, dir_okay=False, help="The new value, from a file.")
     ] = None,
     source: Annotated[
         str | None, "The application id of the client that made the change; it is not told."
@@ -90,7 +83,7 @@ def publish(
     json: JsonOption = False,
 ) -> None:
     """Say that an object has a new version; done when the node has it safely on its disk."""
-    with sentences(), node.api() as api:
+    with node.api() as api:
         if payload is not None and payload_file is not None:
             raise BadInput("--payload and --payload-file are two ways to say one thing: choose one")
         if target == STDIN:
@@ -105,8 +98,14 @@ def publish(
             publish_one(api, update, json)
 
 
+@command("roskva reset contacts/alice", "roskva reset --app contacts")
 def reset(
-    target: Annotated[str, typer.Argument(metavar="APP/NAME", show_default=False)],
+    target: Annotated[str | None, Argument(metavar="[APP/NAME]")] = None,
+    app: Annotated[str | None, "All objects of this app instead."] = None,
+    yes: Annotated[bool, "With --app: do not ask."] = False,
+    admin_key: Annotated[
+        str, key_option("ROSKVA_ADMIN_KEY", "With --app: the node's admin key", "--admin-key")
+    ] = "",
     node: NodeOptions = NodeOptions(),
     json: JsonOption = False,
 ) -> None:
@@ -114,11 +113,54 @@ def reset(
 
     The way out after a version was published that is too high, or after your backend went back to
     an older state: from then on lower versions count again.
+
+    With --app everything that was published of the app is forgotten, whatever it was. Stop its
+    publishers before: what they publish afterwards is news, however old it is.
     """
-    with sentences(), node.api() as api:
-        found = parse_key(target)
+    if (target is None) == (app is None):
+        raise BadInput("name an object, APP/NAME, or a whole app with --app: one of the two")
+    if app is not None:
+        check_app(app)
+        with NodeApi(node.url, node.tls, key=secret_of(admin_key)) as api:
+            reset_app(api, app, yes, json)
+        return
+    found = parse_key(target or "")
+    with node.api() as api:
         api.reset(found)
     print(msgspec.json.encode({"object": found.key}).decode() if json else f"{found} is reset")
+
+
+def reset_app(node: NodeApi, app: str, yes: bool, json: bool) -> None:
+    """The generation is settled before: whatever comes between, asking for it again begins it only
+    once."""
+    at = node.app(app)
+    if at.silent:
+        raise Unavailable(at.sentence)
+    if not yes:
+        question = (
+            f"Every object of {app} becomes unknown: all who are registered are told, once, to "
+            "look for themselves. Go on?"
+        )
+        typer.confirm(question, abort=True, err=True)
+    generation = at.following
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
+    with progress(*columns) as bar:
+        task = bar.add_task(f"resetting {app}", total=at.shards)
+        while True:
+            try:
+                at = node.reset_app(app, generation)
+            except Unavailable as error:
+                complain(f"{error}; asking again")
+            else:
+                bar.update(task, completed=at.have)
+                if at.have == at.shards:
+                    break
+                complain(at.sentence)
+            time.sleep(_ASK_AGAIN_S)
+    if json:
+        print(msgspec.json.encode(at).decode())
+    else:
+        print(f"{app} is reset: {at.sentence[:1].lower()}{at.sentence[1:]}")
 
 
 def publish_one(node: NodeApi, update: UpdateLine, json: bool) -> None:
@@ -134,7 +176,9 @@ def publish_one(node: NodeApi, update: UpdateLine, json: bool) -> None:
 def publish_lines(node: NodeApi, stdin: BinaryIO, json: bool) -> bool:
     """Whether some were refused. Lines are sent as they come, in batches of what has come."""
     tally = Tally(json)
-    with progress_bar() as bar:
+    accepted = TextColumn("{task.fields[accepted]} accepted")
+    columns = (TextColumn("publishing"), BarColumn(), TaskProgressColumn(), accepted)
+    with progress(*columns, TimeElapsedColumn()) as bar:
         task = bar.add_task("publishing", total=size_of(stdin), accepted=0)
         for lines in numbered_lines(stdin):
             batch = tally.parsed(lines)
@@ -151,15 +195,15 @@ def publish_lines(node: NodeApi, stdin: BinaryIO, json: bool) -> bool:
     return tally.refused > 0
 
 
+@dataclass
 class Tally:
     """What became of the lines so far. A line that is refused does not hold up the others."""
 
-    def __init__(self, json: bool) -> None:
-        self.accepted = 0
-        self.refused = 0
-        self.next_line = 1
-        """The first that is neither accepted nor refused."""
-        self._json = json
+    json: bool
+    accepted: int = 0
+    refused: int = 0
+    next_line: int = 1
+    """The first that is neither accepted nor refused."""
 
     def parsed(self, lines: Iterable[tuple[int, bytes]]) -> list[tuple[int, UpdateLine]]:
         batch = []
@@ -177,7 +221,7 @@ class Tally:
             self.next_line = number
             if not isinstance(outcome, PublishFailure):
                 self.accepted += 1
-                if self._json:
+                if self.json:
                     print_outcome(outcome, line=number, object=update.key)
             elif outcome.retriable:
                 raise error_of(outcome)
@@ -187,7 +231,7 @@ class Tally:
 
     def _refuse(self, number: int, failure: PublishFailure, **about: str) -> None:
         self.refused += 1
-        if self._json:
+        if self.json:
             print_outcome(failure, line=number, **about)
         else:
             complain(f"line {number}: {error_of(failure)}")
@@ -244,13 +288,3 @@ def size_of(stdin: BinaryIO) -> int | None:
     except (OSError, ValueError):
         return None
     return about.st_size if stat.S_ISREG(about.st_mode) else None
-
-
-def progress_bar() -> Progress:
-    return progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[accepted]} accepted"),
-        TimeElapsedColumn(),
-    )

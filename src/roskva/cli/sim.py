@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from typer import Option
 
 from roskva.cli.checkout import from_checkout
-from roskva.cli.options import add
-from roskva.cli.outcome import sentences
+from roskva.cli.options import command
+from roskva.cli.outcome import progress
 from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink
 from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS, KINDS, Tape, tape_of
 from roskva.simulation.world import Report, World
@@ -22,33 +23,27 @@ console = Console()
 CORES = os.cpu_count() or 1
 
 
-def register(app: typer.Typer) -> None:
-    add(app, sim)
-
-
+@command()
 def sim(
-    seeds: Annotated[int, typer.Option(min=1, help="How many clusters to break.")] = 100,
-    seed_start: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seeds: Annotated[int, Option(min=1, help="How many clusters to break.")] = 100,
+    seed_start: Annotated[int, Option(min=0, help="The first seed.")] = 0,
     minutes: Annotated[
-        float, typer.Option(min=0.5, help="Simulated minutes of faults per seed.")
+        float, Option(min=0.5, help="Simulated minutes of faults per seed.")
     ] = DEFAULT_MINUTES,
-    seed: Annotated[int | None, typer.Option(min=0, help="Run this seed alone.")] = None,
-    trace: Annotated[
-        bool, typer.Option(help="With --seed or --tape: print what happened.")
-    ] = False,
+    seed: Annotated[int | None, Option(min=0, help="Run this seed alone.")] = None,
+    trace: Annotated[bool, Option(help="With --seed or --tape: print what happened.")] = False,
     tape: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Replay a fault tape.")
+        Path | None, Option(exists=True, dir_okay=False, help="Replay a fault tape.")
     ] = None,
     shrink_tape: Annotated[
         Path | None,
-        typer.Option("--shrink", exists=True, dir_okay=False, help="Leave out all faults it can."),
+        Option("--shrink", exists=True, dir_okay=False, help="Leave out all faults it can."),
     ] = None,
     mutants: Annotated[bool, "Plant known bugs: each must be caught."] = False,
     exhaustive: Annotated[bool, "Explore every state of tiny clusters."] = False,
     json: Annotated[bool, "Print the result as JSON."] = False,
     tapes: Annotated[
-        Path,
-        typer.Option(exists=True, file_okay=False, writable=True, help="Where failing tapes go."),
+        Path, Option(exists=True, file_okay=False, writable=True, help="Where failing tapes go.")
     ] = Path("."),
 ) -> None:
     """Run whole clusters in virtual time, on the code that serves, under every fault.
@@ -80,10 +75,9 @@ def sim(
     if shrink_tape is not None:
         raise typer.Exit(_shrink(shrink_tape))
     if mutants or exhaustive:
-        with sentences():
-            report = from_checkout(
-                "verification.report", "Planted bugs and exhaustive exploration", "make verify"
-            )
+        report = from_checkout(
+            "verification.report", "Planted bugs and exhaustive exploration", "make verify"
+        )
         prove = report.report_mutants if mutants else report.report_exploration
         raise typer.Exit(prove(_bar, json))
     raise typer.Exit(_campaign(range(seed_start, seed_start + seeds), minutes, json, tapes))
@@ -101,14 +95,9 @@ def _load(path: Path) -> Tape:
 
 
 def _bar(what: str) -> Progress:
-    return Progress(
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[found]}"),
-        console=Console(stderr=True),
-        transient=True,
+    found = TextColumn("{task.fields[found]}")
+    return progress(
+        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), found
     )
 
 
@@ -117,12 +106,12 @@ def _campaign(seeds: range, minutes: float, json: bool, tapes: Path) -> int:
         task = bar.add_task("", total=len(seeds), found="")
         bad = 0
 
-        def progress(report: Report) -> None:
+        def show(report: Report) -> None:
             nonlocal bad
             bad += report.violation is not None
             bar.update(task, advance=1, found=f"[red]{bad} violations" if bad else "")
 
-        summary = run_seeds(seeds, CORES, minutes, progress)
+        summary = run_seeds(seeds, CORES, minutes, show)
     for report in summary.violations:
         path = tapes / f"seed-{report.seed}.json"
         tape_of(report.seed, minutes).save(path)

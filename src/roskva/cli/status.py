@@ -9,18 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from roskva.cli.node import AdminOptions
-from roskva.cli.options import add
+from roskva.cli.options import command
 from roskva.cli.outcome import FAILED, table_of
-from roskva.wire.admin import NodeStatus, PipelineNow, ProbeNow, ProcessNow, ShardNow
+from roskva.server.admin.sentences import list_ways, size
+from roskva.wire.admin import DiskNow, NodeStatus, PipelineNow, ProbeNow, ProcessNow, ShardNow
 
-CHANNELS = ("websocket", "mqtt", "http")
+CHANNELS = ("websocket", "mqtt", "events", "own")
 _MIB = 1 << 20
 
 
-def register(app: typer.Typer) -> None:
-    add(app, status, "roskva status", "roskva status --url http://node-1:7600 --json | jq .shards")
-
-
+@command("roskva status", "roskva status --url http://node-1:7600 --json | jq .shards")
 def status(node: AdminOptions = AdminOptions()) -> None:
     """Show a node's processes, sessions, shards and counters, and what its prober measures.
 
@@ -35,7 +33,9 @@ def show(found: NodeStatus, console: Console) -> None:
     up = f", up {duration(time.time() - found.started_at)}" if found.started_at else ""
     console.print(f"roskva {found.version}{up}\n", style="bold")
     console.print(processes(found.processes), "")
-    console.print(shards(found.shards))
+    console.print(shards(found.shards), "", ways(found.shards))
+    if found.disk is not None:
+        console.print("", disk(found.disk))
     if found.pipeline is not None:
         console.print("", *pipeline(found.pipeline))
     if found.probe is not None:
@@ -62,7 +62,9 @@ def processes(found: list[ProcessNow]) -> Table:
 
 
 def shards(found: list[ShardNow]) -> Table:
-    table = table_of("shard", "process", "epoch", "applied", "feed end", "lag", "objects", "links")
+    table = table_of(
+        "shard", "process", "epoch", "applied", "feed end", "lag", "objects", "links", "collected"
+    )
     for shard in sorted(found, key=lambda shard: shard.shard):
         lag = max(0, shard.feed_end - shard.applied)
         table.add_row(
@@ -74,8 +76,27 @@ def shards(found: list[ShardNow]) -> Table:
             Text(f"{lag:,}", style="yellow" if lag else ""),
             f"{shard.objects:,}",
             f"{shard.links:,}",
+            f"{shard.collected:,}, at {shard.collector_share:.0%}",
         )
     return table
+
+
+def ways(found: list[ShardNow]) -> Text:
+    total = sum((Counter(shard.ways) for shard in found), Counter[str]())
+    text = Text(f"updates came to their shards: {list_ways(total)}")
+    if alone := [str(shard.shard) for shard in found if shard.reads_alone]:
+        text.append(
+            f"\nno bridge brings what is not on the fast path: shard {', '.join(alone)} reads it",
+            style="yellow",
+        )
+    return text
+
+
+def disk(found: DiskNow) -> Text:
+    said = Text(f"disk: {found.sentence}", style="red" * found.refuses)
+    parts = ", ".join(f"{name} {size(taken)}" for name, taken in found.parts.items() if taken)
+    rows = ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items())
+    return said.append(f"\ntaken by {parts}\nstored, estimated: {rows}", style="default")
 
 
 def pipeline(found: PipelineNow) -> list[Text | Table]:

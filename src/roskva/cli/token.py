@@ -20,11 +20,12 @@ import typer
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import get_default_algorithms
+from typer import Argument, Option
 
 from roskva.cli.certs import key_pem, write_new
 from roskva.cli.node import secret_of
-from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, sentences
+from roskva.cli.options import command
+from roskva.cli.outcome import FAILED
 from roskva.config import Config, has_keys, load
 from roskva.config.access import KeySet
 from roskva.errors import BadConfig, BadInput, RoskvaError
@@ -49,7 +50,7 @@ app = typer.Typer(
 )
 
 PrivateKeyOption = Annotated[
-    Path, typer.Option("--private-key", metavar="FILE", help="The private key, as PEM.")
+    Path, Option("--private-key", metavar="FILE", help="The private key, as PEM.")
 ]
 
 
@@ -202,14 +203,16 @@ def _rights(who: Principal, config: Config) -> str:
 # The commands.
 
 
-def register(main: typer.Typer) -> None:
-    main.add_typer(app, name="token")
-
-
+@command(
+    "roskva token keys",
+    "roskva token keys --private-key 2027.pem --jwks jwks.json --algorithm ES256",
+    of=app,
+    codes=_CODES,
+)
 def keys(
     private_key: PrivateKeyOption = Path("jwt.pem"),
     jwks: Annotated[
-        Path, typer.Option(metavar="FILE", help="The public keys; it is added to those there.")
+        Path, Option(metavar="FILE", help="The public keys; it is added to those there.")
     ] = Path("jwks.json"),
     algorithm: Annotated[Algorithm, "What it is for."] = Algorithm.EDDSA,
 ) -> None:
@@ -217,101 +220,81 @@ def keys(
 
     Your login signs with the private key and keeps it to itself; the node reads the set.
     """
-    with sentences():
-        key = new_private_key(private_key, algorithm)
-        kid = add_to_jwks(jwks, key)
+    key = new_private_key(private_key, algorithm)
+    kid = add_to_jwks(jwks, key)
     print(f"{private_key} holds the private key {kid}: keep it where JWTs are issued.")
     print(f'{jwks} holds the public ones: set jwks = "{jwks}" under [apps.NAME].')
 
 
+@command(
+    "roskva token mint --app contacts --principal alice",
+    "roskva token mint --app contacts --principal alice --ttl 5m --private-key 2027.pem",
+    of=app,
+    codes=_CODES,
+)
 def mint(
-    app: Annotated[str, typer.Option(metavar="APP", help="Whose client it is for.")],
-    principal: Annotated[str, typer.Option(metavar="NAME", help="Who is to have it: its sub.")],
+    app: Annotated[str, Option(metavar="APP", help="Whose client it is for.")],
+    principal: Annotated[str, Option(metavar="NAME", help="Who is to have it: its sub.")],
     ttl: Annotated[str, "How long it is good for: 30s, 5m, 1h, 7d."] = "1h",
     private_key: PrivateKeyOption = Path("jwt.pem"),
     audience: Annotated[str | None, "Its aud, if that is not the app's name."] = None,
     issuer: Annotated[str | None, "Its iss, if the app wants one."] = None,
 ) -> None:
     """Print a JWT, to try with or for a device that has no login. It is a secret."""
-    with sentences():
-        check_app(app)
-        found = _TTL.match(ttl)
-        if found is None:
-            raise BadInput(f"--ttl is a number with s, m, h or d behind it; got {ttl[:20]!r}")
-        now = int(time.time())
-        claims: dict[str, object] = {"sub": principal, "aud": audience or app, "iat": now}
-        claims["exp"] = now + int(found[1]) * _UNITS[found[2]]
-        if issuer is not None:
-            claims["iss"] = issuer
-        token = mint_jwt(read_private_key(private_key), claims)
+    check_app(app)
+    found = _TTL.match(ttl)
+    if found is None:
+        raise BadInput(f"--ttl is a number with s, m, h or d behind it; got {ttl[:20]!r}")
+    now = int(time.time())
+    claims: dict[str, object] = {"sub": principal, "aud": audience or app, "iat": now}
+    claims["exp"] = now + int(found[1]) * _UNITS[found[2]]
+    if issuer is not None:
+        claims["iss"] = issuer
+    token = mint_jwt(read_private_key(private_key), claims)
     print(token)
 
 
+@command(
+    "roskva token explain eyJhbGciOi... --config roskva.toml",
+    "roskva token explain env:TOKEN",
+    of=app,
+    codes=_CODES,
+)
 def explain(
-    token: Annotated[
-        str, typer.Argument(help="A JWT or a publish key: itself, env:NAME or file:PATH.")
-    ],
+    token: Annotated[str, Argument(help="A JWT or a publish key: itself, env:NAME or file:PATH.")],
     config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Would a node with these settings accept it?"),
+        Path | None, Option(metavar="FILE", help="Would a node with these settings accept it?")
     ] = None,
 ) -> None:
     """Say what a JWT says and, with the node's settings, whether it is good and why not.
 
     A node itself never tells that to whoever shows a token.
     """
-    with sentences():
-        settings = None if config is None else load(config)
-        lines, good = explain_token(token, settings)
+    settings = None if config is None else load(config)
+    lines, good = explain_token(token, settings)
     for line in lines:
         print(line)
     if not good:
         raise typer.Exit(FAILED)
 
 
+@command("roskva token rotate --data /var/lib/roskva", of=app, codes=_CODES)
 def rotate(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="The data directory.")] = Path(
-        "roskva-data"
-    ),
+    data: Annotated[Path, Option(metavar="DIR", help="The data directory.")] = Path("roskva-data"),
 ) -> None:
     """Change the key of the tokens that the node itself grants to clients.
 
     Tokens of the last key stay good until the next rotation, so leave a month between two. A node
     that runs is told to read the keys again.
     """
-    with sentences():
-        if not data.is_dir():
-            raise BadConfig(f"{data} is no data directory: name it with --data")
-        rotate_keys(data)
-        node = running(data)
-        if node is not None:
-            try:
-                os.kill(node.pid, signal.SIGHUP)
-            except (ProcessLookupError, PermissionError):
-                node = None
+    if not data.is_dir():
+        raise BadConfig(f"{data} is no data directory: name it with --data")
+    rotate_keys(data)
+    node = running(data)
+    if node is not None:
+        try:
+            os.kill(node.pid, signal.SIGHUP)
+        except (ProcessLookupError, PermissionError):
+            node = None
     told = "the node was told" if node is not None else "send SIGHUP to the node if it runs"
     print(f"{datetime.now(UTC):%Y-%m-%d}: tokens are sealed with a new key; {told}.")
-
-
-add(
-    app,
-    keys,
-    "roskva token keys",
-    "roskva token keys --private-key 2027.pem --jwks jwks.json --algorithm ES256",
-    codes=_CODES,
-)
-add(
-    app,
-    mint,
-    "roskva token mint --app contacts --principal alice",
-    "roskva token mint --app contacts --principal alice --ttl 5m --private-key 2027.pem",
-    codes=_CODES,
-)
-add(
-    app,
-    explain,
-    "roskva token explain eyJhbGciOi... --config roskva.toml",
-    "roskva token explain env:TOKEN",
-    codes=_CODES,
-)
-add(app, rotate, "roskva token rotate --data /var/lib/roskva", codes=_CODES)

@@ -15,25 +15,17 @@ from pathlib import Path
 from typing import Annotated, Final, TextIO
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
 from roskva.cli.node import NodeApi, NodeOptions
-from roskva.cli.options import add
-from roskva.cli.outcome import NodeRefused, complain, sentences
+from roskva.cli.options import command
+from roskva.cli.outcome import NodeRefused, complain
 from roskva.client.client import Client
-from roskva.core.effects import (
-    ClientEvent,
-    Notify,
-    NotifyUnknown,
-    RegistrationFailure,
-    RegistrationStatus,
-    Trouble,
-)
+from roskva.core import effects
 from roskva.errors import BadInput
-from roskva.model import Key, ObjectId, is_key, parse_key
-from roskva.publisher.requests import is_version
+from roskva.model import Key, ObjectId, is_key, is_version, parse_key
 
 _SPARE_LINES: Final = 1000
 """The file is rewritten when it has so many lines more than objects, and again as many."""
@@ -53,11 +45,11 @@ class WatchLine(msgspec.Struct, frozen=True, omit_defaults=True):
     payload: bytes | None = None
 
 
-def line_of(event: Notify | NotifyUnknown) -> WatchLine:
+def line_of(event: effects.Notify | effects.NotifyUnknown) -> WatchLine:
     match event:
-        case Notify(object=key, version=version, epoch=epoch, payload=payload):
+        case effects.Notify(object=key, version=version, epoch=epoch, payload=payload):
             return WatchLine(key, str(version), str(epoch), payload)
-        case NotifyUnknown(object=key, epoch=epoch):
+        case effects.NotifyUnknown(object=key, epoch=epoch):
             return WatchLine(key, None, str(epoch))
 
 
@@ -140,33 +132,21 @@ def _read(path: Path) -> dict[Key, WatchLine]:
 # The command.
 
 
-def register(app: typer.Typer) -> None:
-    add(
-        app,
-        watch,
-        "roskva watch contacts/alice contacts/bob",
-        "roskva watch home/temp --json | jq -r .version",
-        "roskva watch contacts/alice --count 1 --state alice.state && ./rebuild",
-    )
-
-
+@command(
+    "roskva watch contacts/alice contacts/bob",
+    "roskva watch home/temp --json | jq -r .version",
+    "roskva watch contacts/alice --count 1 --state alice.state && ./rebuild",
+)
 def watch(
-    targets: Annotated[
-        list[str],
-        typer.Argument(metavar="APP/NAME", help="What to watch.", show_default=False),
-    ],
+    targets: Annotated[list[str], Argument(metavar="APP/NAME", help="What to watch.")],
     json: Annotated[bool, "A JSON object per line."] = False,
-    count: Annotated[
-        int | None,
-        typer.Option(min=1, help="Stop after so many notifications.", show_default=False),
-    ] = None,
+    count: Annotated[int | None, Option(min=1, help="Stop after so many notifications.")] = None,
     state: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             dir_okay=False,
             metavar="FILE",
             help="Remember across runs what was told: the next run says only what changed.",
-            show_default=False,
         ),
     ] = None,
     node: NodeOptions = NodeOptions(),
@@ -176,13 +156,12 @@ def watch(
     *Unknown* (a null version in JSON) means: this may have changed, look at its source. When the
     connection is lost, it is made again, and what changed meanwhile is told. Ctrl-C ends it.
     """
-    with sentences():
-        objects = [parse_key(target) for target in targets]
-        with NodeApi(node.url, node.tls) as api:
-            api.check()
-        with WatchState(state) as remembered:
-            watching = Watch(node, remembered, json, count)
-            asyncio.run(watching.run(objects))
+    objects = [parse_key(target) for target in targets]
+    with NodeApi(node.url, node.tls) as api:
+        api.check()
+    with WatchState(state) as remembered:
+        watching = Watch(node, remembered, json, count)
+        asyncio.run(watching.run(objects))
 
 
 @dataclass
@@ -224,23 +203,23 @@ class Watch:
                 if self.left == 0:
                     return
 
-    async def _take(self, client: Client, event: ClientEvent) -> None:
+    async def _take(self, client: Client, event: effects.ClientEvent) -> None:
         match event:
-            case Notify() | NotifyUnknown() if self.left != 0:
+            case effects.Notify() | effects.NotifyUnknown() if self.left != 0:
                 line = line_of(event)
                 self._print(line)
                 self.state.remember(line)
                 client.ack(event)
                 if self.left is not None:
                     self.left -= 1
-            case RegistrationFailure(object=key, transient=False, code=code):
+            case effects.RegistrationFailure(object=key, transient=False, code=code):
                 raise NodeRefused(f"{key} may not be watched ({code})")
-            case RegistrationFailure(name=name):
+            case effects.RegistrationFailure(name=name):
                 await asyncio.sleep(_TRY_AGAIN_S)
                 await client.register(name, self.state.version(event.object))
-            case RegistrationStatus():
+            case effects.RegistrationStatus():
                 self.complaint = ""
-            case Trouble(code=code, text=text):
+            case effects.Trouble(code=code, text=text):
                 self._complain(f"{text} ({code}); trying again")
 
     def _complain(self, sentence: str) -> None:

@@ -7,6 +7,7 @@ import { draw } from "./picture.js";
 const KEPT = 90;
 const ROOM = 12;
 const MEANING = { appended: "into the feed", bridged: "through Spark", matched: "matched", sent: "sent", acked: "acked" };
+const LABEL = { bad: "Wrong", warn: "Note", note: "Clients" };
 
 export function nowPage(main) {
   const sentence = h("p", { class: "sentence", "aria-live": "polite" }, "Looking…");
@@ -17,6 +18,7 @@ export function nowPage(main) {
   const stages = h("div");
   const processes = h("div");
   const shards = h("div");
+  const disk = h("div");
   const narrow = matchMedia("(max-width: 46rem)");
   const past = [];
   main.append(
@@ -25,24 +27,26 @@ export function nowPage(main) {
     h("section", { "aria-labelledby": "slo" }, h("h2", { id: "slo" }, "Objectives"), objectives),
     h("section", { "aria-labelledby": "stages" }, h("h2", { id: "stages" }, "Time by stage"), stages),
     h("section", { "aria-labelledby": "processes" }, h("h2", { id: "processes" }, "Processes"), processes),
-    h("section", { "aria-labelledby": "shards" }, h("h2", { id: "shards" }, "Shards"), shards));
+    h("section", { "aria-labelledby": "shards" }, h("h2", { id: "shards" }, "Shards"), shards),
+    h("section", { "aria-labelledby": "disk" }, h("h2", { id: "disk" }, "Disk"), disk));
 
   return {
     async look() {
       const now = await get("now");
-      past.push([now.per_second.appended ?? 0, now.per_second.acks ?? 0]);
+      past.push([now.per_second.updates_published ?? 0, now.per_second.acks ?? 0]);
       if (past.length > KEPT) past.shift();
       sentence.className = `sentence ${now.troubles[0]?.level ?? ""}`;
       say(sentence, now.sentence);
       troubles.hidden = now.troubles.length < 2;
       put(troubles, now.troubles, () => now.troubles.map((one) =>
-        h("li", { class: one.level }, h("b", {}, one.level === "bad" ? "Wrong" : "Note"), one.text)));
+        h("li", { class: one.level }, h("b", {}, LABEL[one.level]), one.text)));
       put(figures, [now, past.length], () => summary(now, past));
       put(picture, [now, narrow.matches], () => draw(now, narrow.matches));
       put(objectives, now.probe, () => promises(now));
       put(stages, [now.stages, now.traced_one_in], () => times(now));
       put(processes, now.processes, () => processTable(now));
-      put(shards, now.shards, () => shardTable(now));
+      put(shards, now.shards, () => [shardTable(now), resets(now)]);
+      put(disk, now.disk, () => diskOf(now));
       document.getElementById("version").textContent = `roskva ${now.version}, up ${span(now.at - now.started_at)}.`;
     },
   };
@@ -57,7 +61,7 @@ function summary(now, past) {
     ["Fresh", share === null ? "–" : `${share} %`, share === null ? "nobody is registered" : `${number(freshness.fresh)} of ${many(freshness.registrations, "registration")}`],
     ["Pending", number(freshness.pending), freshness.slow ? `${number(freshness.slow)} at slow readers` : freshness.blind ? `${number(freshness.blind)} cannot be compared` : "told, not yet acked"],
     ["Sessions", number(sessions), channels || "nobody is connected"],
-    ["Updates", rate(now.per_second.appended), spark(past.map(([value]) => value), "Updates in the last minutes")],
+    ["Updates", rate(now.per_second.updates_published), spark(past.map(([value]) => value), "Updates in the last minutes")],
     ["Acks", rate(now.per_second.acks), spark(past.map(([, value]) => value), "Acks in the last minutes")],
   ];
   return h("dl", { class: "figures" }, rows.map(([name, value, note]) =>
@@ -116,8 +120,29 @@ function processTable(now) {
       number(Object.values(one.sessions).reduce((sum, count) => sum + count, 0))]));
 }
 
+function diskOf({ disk }) {
+  const parts = Object.entries(disk.parts).filter(([, taken]) => taken);
+  const rows = Object.entries(disk.rows);
+  return [
+    h("p", { class: disk.refuses ? "bad" : "soft" }, disk.sentence),
+    table("Disk", [["part"], ["takes", true]], parts.map(([name, taken]) => [name, size(taken)])),
+    h("p", { class: "soft", hidden: !rows.length }, `Stored, estimated: ${rows.map(([kind, count]) => `${number(count)} ${kind}`).join(", ")}.`),
+  ];
+}
+
+function resets(now) {
+  const answering = now.shards.filter((shard) => shard.answers);
+  const apps = new Set(answering.flatMap((shard) => Object.keys(shard.generations)));
+  return h("p", { class: "soft", hidden: !apps.size }, ...[...apps].sort().map((app) => {
+    const generations = answering.map((shard) => shard.generations[app] ?? 0);
+    const latest = Math.max(...generations);
+    return `${app} was reset (generation ${number(latest)}) in ${generations.filter((one) => one === latest).length} of ${many(now.shards.length, "shard")}. `;
+  }));
+}
+
 function shardTable(now) {
-  return table("Shards", [["shard"], ["process"], ["epoch"], ["applied", true], ["lag", true], ["objects watched", true], ["links", true]], now.shards.map((one) => one.answers
-    ? [String(one.shard), one.process, h("span", { class: "mono" }, one.epoch), number(one.applied), number(one.feed_end - one.applied), number(one.objects), one.links]
-    : [String(one.shard), one.process, h("span", { class: "state bad" }, "does not answer"), "", "", "", ""]));
+  return table("Shards", [["shard"], ["process"], ["epoch"], ["applied", true], ["lag", true], ["objects watched", true], ["links", true], ["by fast path", true], ["by bridge", true], ["by itself", true], ["collected", true]], now.shards.map((one) => one.answers
+    ? [String(one.shard), one.process, h("span", { class: "mono" }, one.epoch), number(one.applied), number(one.feed_end - one.applied), number(one.objects), one.links, number(one.ways.fast ?? 0), number(one.ways.bridge ?? 0),
+      one.reads_alone ? h("span", { title: "For lack of a bridge it reads what is not on the fast path" }, `${number(one.ways.own ?? 0)}, going on`) : number(one.ways.own ?? 0), number(one.collected)]
+    : [String(one.shard), one.process, h("span", { class: "state bad" }, "does not answer"), ...Array(8).fill("")]));
 }

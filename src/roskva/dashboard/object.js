@@ -61,6 +61,7 @@ function overview(found) {
         ["by", found.source ?? (found.published_at ? "nobody named" : null)],
         ["payload", found.payload_bytes === null ? (found.version ? "none" : null) : size(found.payload_bytes)],
         ["shard", `${found.shard}, at ${found.process}`],
+        ["updates came", found.answers && `${number(found.ways.fast ?? 0)} by the fast path, ${number(found.ways.bridge ?? 0)} by the bridge, ${number(found.ways.own ?? 0)} by the shard itself`],
       ])),
       h("div", {}, h("h2", {}, "Who is online"), found.sessions
         ? [bar, h("ul", { class: "legend" }, key("k1", `${number(found.fresh)} fresh`), key("k3", `${number(found.pending - found.slow)} pending`), key("kbad", `${number(found.slow)} slow`))]

@@ -30,7 +30,7 @@ function boxes(now) {
   const tone = (set) => (set.down.length ? "bad" : "");
   const bridgeIs = now.pipeline.state === "running" ? bridge?.state ?? "off" : now.pipeline.state;
   return {
-    publishers: { title: "Publishers", value: rate(now.per_second.appended), sub: "accepted" },
+    publishers: { title: "Publishers", value: rate(now.per_second.updates_published), sub: "accepted" },
     feed: { title: "Feed", value: many(now.shards.length, "shard"), sub: behind ? `${number(behind)} not applied` : "all applied" },
     matchers: { title: "Matchers", value: many(objects, "object"), sub: named(states, "process").replace("processs", "processes"), tone: tone(states) },
     registrars: { title: "Registrars", value: `${number(now.freshness.fresh)} fresh`, sub: named(registrars, "process").replace("processs", "processes"), tone: tone(registrars) },
@@ -47,9 +47,11 @@ function edges(now) {
   const took = Object.fromEntries(now.stages.map((stage) => [stage.stage, stage.p50_ms]));
   const time = (stage) => (took[stage] === undefined ? "" : ms(took[stage]));
   const flows = now.per_second;
+  const ways = Object.keys(flows).filter((name) => name.startsWith("updates_applied."));
+  const applied = ways.reduce((sum, way) => sum + flows[way], 0);
   return [
-    ["publishers", "feed", flows.appended, rate(flows.appended), time("appended")],
-    ["feed", "matchers", flows.applied, rate(flows.applied), time("matched")],
+    ["publishers", "feed", flows.updates_published, rate(flows.updates_published), time("appended")],
+    ["feed", "matchers", applied, rate(applied), time("matched")],
     ["matchers", "registrars", flows.pushes, rate(flows.pushes), time("sent")],
     ["registrars", "clients", flows.acks, `${rate(flows.acks)} acked`, time("acked")],
   ];

@@ -12,15 +12,12 @@ from rich.console import Console
 from roskva.cli.demo.crashes import show_crashes, three_programs
 from roskva.cli.demo.node import PATIENCE_S, DemoNode
 from roskva.cli.demo.pipeline import show_pipeline, write_settings
-from roskva.cli.options import add
-from roskva.cli.outcome import FAILED, INTERRUPTED, OK
+from roskva.cli.options import command
+from roskva.cli.outcome import FAILED, OK
 from roskva.pipeline.machine import SHORT_LIVED_JVM, what_is_missing
 
 
-def register(app: typer.Typer) -> None:
-    add(app, demo, "roskva demo", codes="")
-
-
+@command("roskva demo", codes="")
 def demo() -> None:
     """See Roskva at work: a node in a temporary directory, published to, and killed in parts."""
     console = Console(highlight=False)
@@ -29,8 +26,6 @@ def demo() -> None:
     with tempfile.TemporaryDirectory(prefix="roskva-demo-") as directory:
         try:
             held = asyncio.run(_run(console, Path(directory)))
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
         except TimeoutError:
             console.print(
                 f"[red]Nothing happened for {PATIENCE_S:.0f} seconds.[/] If this machine is not "

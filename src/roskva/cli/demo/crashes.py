@@ -5,6 +5,7 @@ They are a Python program, curl, and mosquitto_sub as they are.
 
 import asyncio
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +15,7 @@ import msgspec
 from rich.console import Console
 
 import roskva
-from roskva.cli.demo.node import PATIENCE_S, DemoNode
+from roskva.cli.demo.node import PATIENCE_S, Deliveries, DemoNode
 
 _APP: Final = "shop"
 _NAME: Final = "price-list"
@@ -177,6 +178,8 @@ async def three_programs(console: Console, node: DemoNode) -> AsyncIterator[list
 async def show_crashes(console: Console, node: DemoNode, viewers: list[Viewer]) -> bool:
     """Whether every one of them knew what it should."""
     held, say = True, console.print
+    deliveries = Deliveries(node)
+    await deliveries.taken()
 
     async def all_know(version: int) -> None:
         nonlocal held
@@ -189,6 +192,9 @@ async def show_crashes(console: Console, node: DemoNode, viewers: list[Viewer]) 
                 say(f"  [red]{viewer.name} still believes in {viewer.version}[/]")
             else:
                 say(f"  [green]✓[/] {viewer.name:14} knows version {version}")
+        ways = await deliveries.taken()
+        others = ways["bridge"] + ways["own"]
+        say(f"  [dim]by the fast path: {ways['fast']}, by another way: {others}[/]")
 
     async with roskva.Publisher(node.url, app=_APP) as publisher:
         say("A price list changes: its backend publishes version 1.")
@@ -201,8 +207,13 @@ async def show_crashes(console: Console, node: DemoNode, viewers: list[Viewer]) 
         await all_know(2)
         say("\n[red]✗ kill −9[/] of the state process that has the price list.")
         await node.kill(node.owner_of(KEY).name)
-        say("Publishing waits until it is back: then version 3 is on disk, and acknowledged.")
+        began = time.monotonic()
         await publisher.publish(_NAME, 3)
+        waited_s = time.monotonic() - began
+        say(
+            f"Publishing waited {waited_s:.1f} s for another to take its place, and got "
+            f"{'an' if publisher.repeated else 'no'} error: version 3 is on disk, and acknowledged."
+        )
         await all_know(3)
         away, last = viewers[-1], 3 + _MISSED
         say(f"\n[bold]{away.name}[/] goes away. Meanwhile {_MISSED} versions are published.")

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from roskva.pipeline.machine import tree
 
 PATIENCE_S: Final = 60.0
 _HELD_S: Final = 2.0
-_FLAGS: Final = ("--registrars", "2", "--matchers", "2", "--shards", "4")
+_FLAGS: Final = ("--registrars", "2", "--matchers", "2", "--shards", "4", "--no-probe")
 
 
 class DemoNode:
@@ -71,6 +72,24 @@ class DemoNode:
         """From whichever registrar answers: each knows them all."""
         found: dict[str, Any] = (await self._get("/v1/status", lambda told: True)).json()
         return found
+
+    async def ways(self) -> dict[str, Counter[str]]:
+        """By which updates came to each state process that answers, since it started."""
+        found: dict[str, Counter[str]] = {}
+        status = await self.status()
+        pids = {process["name"]: process.get("pid") for process in status["processes"]}
+        for shard in status["shards"]:
+            name = shard["process"]
+            found.setdefault(f"{name} {pids[name]}", Counter()).update(shard["ways"])
+        return found
+
+    async def until_bridged(self) -> None:
+        """Spark has started, and delivers."""
+        while True:
+            parts = (await self.status())["pipeline"]["parts"]
+            if any(part["name"] == "bridge" and part["state"] == "running" for part in parts):
+                return
+            await asyncio.sleep(0.2)
 
     async def kill(self, name: str) -> None:
         """With −9. Another is started in its place."""
@@ -135,6 +154,28 @@ class DemoNode:
         with suppress(ProcessLookupError):
             self._process.terminate()
         await self._process.wait()
+
+
+class Deliveries:
+    """How many updates came by which way, since it was made or last asked; also over the end of a
+    process, but for the last moment of it."""
+
+    def __init__(self, node: DemoNode) -> None:
+        self._node = node
+        self._before: dict[str, Counter[str]] = {}
+        self._counted = Counter[str]()
+
+    async def count(self) -> None:
+        """What came until now; at best right before a process is killed."""
+        now = await self._node.ways()
+        for process, ways in now.items():
+            self._counted += ways - self._before.get(process, Counter())
+        self._before |= now
+
+    async def taken(self) -> Counter[str]:
+        await self.count()
+        taken, self._counted = self._counted, Counter()
+        return taken
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
