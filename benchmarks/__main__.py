@@ -36,8 +36,10 @@ BENCHMARKS: Final = {
     "coldnotify": "one hot object, arriving clients, recovery: as in ColdNotify",
     "thialfi": "more users, more notifications, latency and its stages: as in Thialfi",
     "wormhole": "the feed: appended, read, caught up with, and by many readers at once",
-    "serving": "fan-out, latency and memory of a node, beside Mosquitto",
+    "serving": "fan-out and memory of a node, beside Mosquitto",
+    "switches": "real-time priority, prober and pipeline, each on and off",
     "brokers.fanout": "Mosquitto, NATS and Redis: one object with 1,000 subscribers",
+    "brokers.subscribers": "… by subscribers of each update, from 1 to 3,000",
     "brokers.own_objects": "… 1,000 subscribers, each on an object of its own",
     "brokers.hot": "… many updates of one object at once",
     "brokers.offline": "… clients that were away return",
@@ -46,7 +48,8 @@ BENCHMARKS: Final = {
     "limits": "how many connected clients fit, and how long they take to come back",
     "core": "the protocol's machines alone",
     "store": "the rows",
-    "pipeline": "Spark: the reliable path, and a pipeline with nothing to do",
+    "collection": "clients that were away for too long, collected while others are served",
+    "pipeline": "Spark: the reliable path, and what it takes at rest and at work",
     "audit": "the audit of many clients",
 }
 """Each is a module of this package; the report has them in this order."""

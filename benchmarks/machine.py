@@ -24,11 +24,15 @@ _ROOT: Final = Path(__file__).parents[1]
 def machine() -> str:
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{cores} cores of {_processor()}, {memory:.0f} GiB of memory, {_system()}"
+    priority = "granted" if _grants_priority() else "refused"
+    return (
+        f"{cores} cores of {_processor()}, {memory:.0f} GiB of memory, {_system()}, "
+        f"real-time priority {priority}"
+    )
 
 
 def versions() -> dict[str, str]:
-    found = {"Roskva": f"{__version__}{_commit()}", "Python": platform.python_version()}
+    found = {"Roskva": f"{__version__}{commit(_ROOT)}", "Python": platform.python_version()}
     for package in _PACKAGES:
         try:
             found[package] = version(package)
@@ -51,13 +55,31 @@ def _answer(command: list[str]) -> str:
     return number.group() if number else "unknown"
 
 
-def _commit() -> str:
-    command = ["git", "-C", str(_ROOT), "rev-parse", "--short", "HEAD"]
+def commit(root: Path) -> str:
+    """That is checked out there, and whether anything but a report differs from it; nothing if this
+    is no checkout."""
+    git = ["git", "-C", str(root)]
     try:
-        told = subprocess.run(command, capture_output=True, text=True)
+        told = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+        )
     except FileNotFoundError:
         return ""
-    return f" ({told.stdout.strip()})" if told.returncode == 0 else ""
+    if told.returncode:
+        return ""
+    differs = [*git, "diff", "--quiet", "HEAD", "--", ".", ":!docs/benchmarks"]
+    changed = ", changed" if subprocess.run(differs).returncode else ""
+    return f" ({told.stdout.strip()}{changed})"
+
+
+def _grants_priority() -> bool:
+    """As the thread that syncs the feed asks for it."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except OSError:
+        return False
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return True
 
 
 def _processor() -> str:

@@ -1,7 +1,8 @@
-"""The pipeline: how long the reliable path takes alone, and what it costs to have a pipeline that
-has nothing to do (in the long version).
+"""The pipeline: how long the reliable path takes alone, what it costs at rest and at work, and what
+a node notices of it (in the long version).
 
-Everything runs as users run it, on this machine, and the figures mean little while others use it.
+Everything runs as users run it, on this machine, and the figures mean little while others use it. A
+notification is there when the client's program has read it.
 """
 
 import asyncio
@@ -14,7 +15,8 @@ from typing import Final
 import httpx
 import msgspec
 
-from benchmarks.pipeline_node import await_bridge, pipeline, serving
+from benchmarks.pipeline_cost import measure_cost
+from benchmarks.pipeline_node import await_bridge, serving
 from benchmarks.result import NotMeasured, Result, Settings
 from roskva.pipeline.machine import what_is_missing
 
@@ -32,6 +34,7 @@ def run(settings: Settings) -> list[Result]:
         scratch = Path(directory)
         return [
             *_reliable_path(settings, scratch),
+            *measure_cost(settings, scratch),
             *(_beside(settings, scratch) if settings.full else []),
         ]
 
@@ -53,21 +56,13 @@ def _reliable_path(settings: Settings, scratch: Path) -> list[Result]:
 
 
 def _beside(settings: Settings, scratch: Path) -> list[Result]:
-    """What a node notices of a pipeline that has nothing to do, and what that takes."""
+    """What a node notices of a pipeline that has nothing to do."""
     with serving(scratch / "fast", "--no-pipeline") as url:
         without = _delays(settings, url, _SOON_WARM_S)
     with serving(scratch / "beside") as url:
         await_bridge(url)
-        before = pipeline(url)
-        settings.progress("an idle pipeline")
-        time.sleep(20.0 if settings.full else 5.0)
-        after = pipeline(url)
         beside = _delays(settings, url, _SOON_WARM_S)
-    seconds = after["written_at"] - before["written_at"]
-    idle = (after["cpu_seconds"] - before["cpu_seconds"]) / seconds
     return [
-        Result("an idle pipeline, processor", 100 * idle, "% of a core"),
-        Result("an idle pipeline, memory", after["rss_bytes"] / (1 << 20), "MiB"),
         Result(
             "publish to notify with the fast path and the pipeline, p99",
             *(_p99(beside), "ms"),

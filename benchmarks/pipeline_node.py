@@ -18,10 +18,11 @@ _START_S: Final = 300.0
 
 
 @contextmanager
-def serving(data: Path, *flags: str, program: str = "") -> Iterator[str]:
+def serving(data: Path, *flags: str, program: str = "", probe: bool = False) -> Iterator[str]:
     """Its address. `program`: Python in place of the command."""
     command = ["-c", program] if program else ["-m", "roskva"]
-    words = ["serve", "--data", str(data), "--port", "0", "--mqtt-port", "off", "--no-probe"]
+    words = ["serve", "--data", str(data), "--port", "0", "--mqtt-port", "off"]
+    words += [] if probe else ["--no-probe"]
     (data / "node.json").unlink(missing_ok=True)
     process = subprocess.Popen(
         [sys.executable, *command, *words, *flags],
@@ -47,7 +48,10 @@ def await_bridge(url: str) -> None:
     """Until it is at work, and Spark is done with what it does after its start."""
 
     def at_work() -> bool:
-        parts = pipeline(url).get("parts", [])
+        try:
+            parts = pipeline(url).get("parts", [])
+        except httpx.TransportError:
+            return False  # of several processes some are not there yet
         return bool(parts) and parts[0]["state"] == "running"
 
     await_that(at_work, "the bridge does not start")

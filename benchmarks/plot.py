@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.result import Result
+from benchmarks.turns import OURS
 
 Point = tuple[float, float]
 
@@ -25,6 +26,8 @@ class Plot(msgspec.Struct, frozen=True):
     of: tuple[str, ...]
     log_x: bool = False
     log_y: bool = False
+    side_by_side: bool = False
+    """Each server has a colour, and of two names the second has lines that are broken."""
 
 
 WIDTH: Final = 760
@@ -36,22 +39,48 @@ _CHARACTER: Final = 6.7
 _LIGHT: Final = ("#0072b2", "#d55e00", "#00835f", "#a8548a", "#8a6d00", "#4b5a68", "#2a8bd0")
 _DARK: Final = ("#56b4e9", "#f28e4b", "#2cc09c", "#dc9bc2", "#e6c64c", "#a9b8c5", "#8fd0ff")
 """Colours that people with any kind of sight tell apart, after Okabe and Ito."""
+_GREY: Final = "c5"
+_STROKES: Final = ("", ' stroke-dasharray="5 4"')
+Look = tuple[str, str]
+"""The class of a colour, and an attribute that may break the line."""
 
 
-def curves(plot: Plot, results: Sequence[Result]) -> dict[str, list[Point]]:
-    """By what the legend says."""
-    found: dict[str, list[Point]] = {}
+class Curve(msgspec.Struct, frozen=True):
+    name: str
+    server: str
+    """Or the paper."""
+    points: list[Point]
+
+    @property
+    def label(self) -> str:
+        return self.name if self.server == OURS else f"{self.name}: {self.server}"
+
+
+def curves(plot: Plot, results: Sequence[Result]) -> list[Curve]:
+    found: dict[tuple[str, str], list[Point]] = {}
     for name in plot.of:
         for result in results:
             if result.name != name:
                 continue
             if result.curve:
-                found.setdefault(name, []).extend(result.curve)
+                found.setdefault((name, OURS), []).extend(result.curve)
             elif result.at is not None:
-                found.setdefault(name, []).append((result.at, result.value))
-                for peer, value in result.peers.items():
-                    found.setdefault(f"{name}: {peer}", []).append((result.at, value))
-    return found
+                for server, value in {OURS: result.value, **result.peers}.items():
+                    found.setdefault((name, server), []).append((result.at, value))
+    return [Curve(name, server, sorted(points)) for (name, server), points in found.items()]
+
+
+def looks(plot: Plot, lines: Sequence[Curve]) -> tuple[list[Look], dict[str, Look]]:
+    """Of each curve, and of each entry of the legend."""
+    if not plot.side_by_side:
+        each = [(f"c{i % len(_LIGHT)}", "") for i in range(len(lines))]
+        return each, {line.label: look for line, look in zip(lines, each, strict=True)}
+    servers = dict.fromkeys(line.server for line in lines)
+    colour = {server: f"c{i}" for i, server in enumerate(servers)}
+    stroke = dict(zip(plot.of, _STROKES, strict=True))
+    legend = {server: (colour[server], "") for server in servers}
+    legend |= {name: (_GREY, stroke[name]) for name in plot.of}
+    return [(colour[line.server], stroke[line.name]) for line in lines], legend
 
 
 def draw(plot: Plot, results: Sequence[Result]) -> str | None:
@@ -59,9 +88,10 @@ def draw(plot: Plot, results: Sequence[Result]) -> str | None:
     lines = curves(plot, results)
     if not lines:
         return None
-    legend, rows = _legend(list(lines))
+    each, entries = looks(plot, lines)
+    legend, rows = _legend(entries)
     top = _TOP + (rows - 1) * _LEGEND_PITCH
-    points = [point for line in lines.values() for point in line]
+    points = [point for line in lines for point in line.points]
     across = _Axis([x for x, _ in points], plot.log_x, _LEFT, WIDTH - _RIGHT)
     up = _Axis([y for _, y in points], plot.log_y, HEIGHT - _BOTTOM, top)
     parts = [
@@ -77,8 +107,8 @@ def draw(plot: Plot, results: Sequence[Result]) -> str | None:
         f'<text class="label" transform="translate(20 {(top + HEIGHT - _BOTTOM) / 2:.0f}) '
         f'rotate(-90)" text-anchor="middle">{escape(plot.y)}</text>',
     ]
-    for number, line in enumerate(lines.values()):
-        parts += _line(number, [(across.at(x), up.at(y)) for x, y in sorted(line)])
+    for look, line in zip(each, lines, strict=True):
+        parts += _line(look, [(across.at(x), up.at(y)) for x, y in line.points])
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -139,7 +169,7 @@ def _grid(across: _Axis, up: _Axis, top: float) -> Iterable[str]:
         yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{right}"/>'
         yield (
             f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">'
-            f"{number(tick)}</text>"
+            f"{_short(tick)}</text>"
         )
     for tick in across.ticks:
         x = across.at(tick)
@@ -150,31 +180,34 @@ def _grid(across: _Axis, up: _Axis, top: float) -> Iterable[str]:
         )
 
 
-def _legend(names: list[str]) -> tuple[list[str], int]:
+def _legend(entries: dict[str, Look]) -> tuple[list[str], int]:
     """And how many rows it has."""
     parts: list[str] = []
     x, row = 20.0, 0
-    for i, name in enumerate(names):
+    for name, (colour, stroke) in entries.items():
         width = 26 + _CHARACTER * len(name) + 18
         if x + width > WIDTH and x > 20:
             x, row = 20.0, row + 1
         y = 58 + row * _LEGEND_PITCH
-        parts.append(f'<path class="line c{i % len(_LIGHT)}" d="M{x:.0f} {y - 4}h20"/>')
-        parts.append(
-            f'<circle class="dot c{i % len(_LIGHT)}" cx="{x + 10:.0f}" cy="{y - 4}" r="3.5"/>'
-        )
+        parts.append(f'<path class="line {colour}"{stroke} d="M{x:.0f} {y - 4}h20"/>')
+        parts.append(f'<circle class="dot {colour}" cx="{x + 10:.0f}" cy="{y - 4}" r="3.5"/>')
         parts.append(f'<text class="label" x="{x + 26:.0f}" y="{y}">{escape(name)}</text>')
         x += width
     return parts, row + 1
 
 
-def _line(number: int, points: list[Point]) -> Iterable[str]:
-    colour = f"c{number % len(_LIGHT)}"
+def _line(look: Look, points: list[Point]) -> Iterable[str]:
+    colour, stroke = look
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    yield f'<path class="line {colour}" d="M{path}"/>'
+    yield f'<path class="line {colour}"{stroke} d="M{path}"/>'
     if len(points) <= 30:
         for x, y in points:
             yield f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
+
+
+def _short(value: float) -> str:
+    """Beside the axis there is room for `3,000`."""
+    return f"{value / 1000:g} k" if 1e4 <= value < 1e6 else number(value)
 
 
 def number(value: float) -> str:

@@ -42,6 +42,11 @@ def page(record: Record, modules: Mapping[str, ModuleType]) -> str:
         "repetitions where there are several, and every ratio comes from turns of one run.",
         f"**Machine**: {record.machine}. The load and what is measured share its cores.",
         "**Versions**: " + ", ".join(f"{name} {told}" for name, told in record.versions.items()),
+        "**Clocks**: an update is received when the kernel has it for its client; by the program's "
+        "clock, where it is said, when the program that is the client has read it.",
+        "**Nodes** have neither prober nor pipeline, unless it is said, and the thread that syncs "
+        "the feed has real-time priority where the system grants it."
+        + (" Switches has each of these on and off." if "switches" in record.results else ""),
         "## Where others are better",
         _better(record),
         "## Targets that were missed",

@@ -55,17 +55,20 @@ def figure(
     at: float | None = None,
     at_unit: str = "",
 ) -> Result:
-    """The medians. Who has no such figure in some turn, because something was lost, has none."""
-    values = {party: [of(turn) for turn in some] for party, some in turns.items()}
+    """The medians. Who has no such figure in some turn, because something was lost, has none; nor
+    has who had no turn."""
+    values = {party: [of(turn) for turn in some] for party, some in turns.items() if some}
     runs = {party: [v for v in some if v is not None] for party, some in values.items()}
     medians = {
         party: statistics.median(some)
         for party, some in runs.items()
         if some and len(some) == len(values[party])
     }
-    never = [party for party in turns if party not in medians]
-    if never:
-        note = "; ".join(part for part in (note, f"never: {', '.join(never)}") if part)
+    missing = {
+        "never": [party for party in values if party not in medians],
+        "not installed": [party for party in turns if party not in values],
+    }
+    notes = [note, *(f"{why}: {', '.join(some)}" for why, some in missing.items() if some)]
     if OURS not in medians:
         raise RuntimeError(f"{name}: Roskva has lost something, which it must not")
     return Result(
@@ -73,7 +76,7 @@ def figure(
         medians.pop(OURS),
         unit,
         better=better or ("higher" if unit == "/s" else "lower"),
-        note=note,
+        note="; ".join(part for part in notes if part),
         peers=medians,
         runs=runs,
         why=why,

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.brokers.peers import ALL, CORE, KV, PUBSUB, Peer, installed, saved
+from benchmarks.brokers.peers import ALL, CORE, KV, PUBSUB, Peer, absent, installed, saved
 from benchmarks.brokers.place import Bench, bench
 from benchmarks.result import Result, Settings
 from benchmarks.turns import figure, in_turns
@@ -49,7 +49,7 @@ def run(settings: Settings) -> list[Result]:
         # Two of them lose it every time, and the third takes long.
         once = (CORE, PUBSUB) if settings.full else (CORE, PUBSUB, KV)
         turns = in_turns(peers, settings, lambda peer: _killed(here, peer), once=once)
-    return results(turns)
+    return results(turns | absent(ALL))
 
 
 def _killed(here: Bench, peer: Peer) -> Recovery:

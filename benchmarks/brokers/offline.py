@@ -18,7 +18,17 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.brokers.peers import ALL, BOUNDED, CORE, LAST_ENTRY, PUBSUB, QUEUES, Peer, installed
+from benchmarks.brokers.peers import (
+    ALL,
+    BOUNDED,
+    CORE,
+    LAST_ENTRY,
+    PUBSUB,
+    QUEUES,
+    Peer,
+    absent,
+    installed,
+)
 from benchmarks.brokers.place import Bench, bench
 from benchmarks.result import Result, Settings
 from benchmarks.turns import figure, in_turns
@@ -28,6 +38,7 @@ CLIENTS: Final = 1000
 OBJECTS: Final = 50
 EACH: Final = 5
 IN_FLIGHT: Final = 100
+_PEERS: Final = (*ALL, BOUNDED, LAST_ENTRY)
 _QUIET_S: Final = 2.0
 _SHORT: Final = 20_000
 """Updates: 2,000 for each client, twice what a bounded queue holds."""
@@ -59,14 +70,14 @@ class Return(msgspec.Struct, frozen=True):
 
 
 def run(settings: Settings) -> list[Result]:
-    peers = installed((*ALL, BOUNDED, LAST_ENTRY))
+    peers = installed(_PEERS)
     found = []
     with bench() as here:
         for updates in (100_000, 1_000_000) if settings.full else (_SHORT,):
             these = [peer for peer in peers if peer != QUEUES or updates <= _MOST]
             once = these if updates > _MOST else _ONCE
             turns = in_turns(these, settings, partial(_away, here, updates), once=once)
-            found += results(updates, turns)
+            found += results(updates, turns | absent(_PEERS))
     return found
 
 

@@ -8,7 +8,7 @@ do not. Server CPU is that of all its processes, and it has one core.
 
 from typing import Final
 
-from benchmarks.brokers.peers import ALL, Peer, installed
+from benchmarks.brokers.peers import LIVE, Peer, absent, installed
 from benchmarks.brokers.place import bench
 from benchmarks.result import Result, Settings
 from benchmarks.serving.generator import Load
@@ -25,7 +25,7 @@ _WHY: Final = (
 
 
 def run(settings: Settings) -> list[Result]:
-    peers = installed(ALL)
+    peers = installed(LIVE)
     seconds = 3.0 if settings.full else 1.0
 
     with bench() as here, here.all_started(peers) as servers:
@@ -42,7 +42,7 @@ def run(settings: Settings) -> list[Result]:
                 clients.connect()
                 return clients.measure(window=UNDER_WAY, seconds=seconds, warmup=_WARMUP_S)
 
-        turns = in_turns(peers, settings, measure)
+        turns = in_turns(peers, settings, measure) | absent(LIVE)
     return results(turns)
 
 

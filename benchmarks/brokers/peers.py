@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -162,6 +162,8 @@ LAST_ENTRY: Final = Peer(
 )
 
 ALL: Final = (ROSKVA, QUEUES, RETAINED, CORE, KV, PUBSUB, STREAMS)
+LIVE: Final = tuple(peer for peer in ALL if peer is not RETAINED)
+"""Where everybody is there all the time: to them Mosquitto sends the same, retained or not."""
 
 
 def saved(peer: Peer) -> Peer:
@@ -173,3 +175,9 @@ def saved(peer: Peer) -> Peer:
 
 def installed(peers: tuple[Peer, ...]) -> list[Peer]:
     return [peer for peer in peers if peer is ROSKVA or peer.installed]
+
+
+def absent(peers: tuple[Peer, ...]) -> dict[str, list[Any]]:
+    """Their turns: none. So their row can say that they are missing."""
+    here = installed(peers)
+    return {peer.name: [] for peer in peers if peer not in here}

@@ -2,7 +2,9 @@
 small machines; what it reports stands beside ours, though its machines were others: one node each
 for registrar, matcher and publisher, 84 for the clients, against this one machine for all.
 
-Latency is from publish to receipt. The first table is of 1,000 clients of one object, at so many
+Latency is from publish to receipt: when the kernel has the update for its client, and, by the
+program, when one program has read it that is all of the clients; those of the thesis had machines
+of their own, and noted it themselves. The first table is of 1,000 clients of one object, at so many
 notifications per second over all of them; the node is one process on one core. CPU is of a node
 with its roles in processes of their own. Then as many notifications on 1,000 objects, of one client
 each; the number of clients of one object, at 10 updates per second; and clients that arrive, with

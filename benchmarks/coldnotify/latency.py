@@ -31,6 +31,11 @@ FIGURES: Final[dict[str, Callable[[Load], float]]] = {
     "mean": lambda load: load.mean_us / 1000,
     "p99": lambda load: load.p99_us / 1000,
 }
+BY_PROGRAM: Final[dict[str, Callable[[Load], float]]] = {
+    "median, by the program": lambda load: load.program_p50_us / 1000,
+    "mean, by the program": lambda load: load.program_mean_us / 1000,
+}
+"""Of the clients, where the thesis has its clocks."""
 
 
 def by_rate(
@@ -70,7 +75,7 @@ def by_rate(
             runs={"Roskva": runs},
             why=WHY,
         )
-        for name, of in FIGURES.items()
+        for name, of in (FIGURES | BY_PROGRAM).items()
         for rate in rates
     ]
     results += [

@@ -1,4 +1,5 @@
-"""Serving: fan-out, latency and memory of a node, side by side with Mosquitto.
+"""Serving: fan-out and memory of a node, side by side with Mosquitto; what TLS, keys, processes and
+metrics cost it. Latency, sessions that persist, and WebSocket are under Brokers.
 
 The same client program (`generator/`) talks to both, over loopback, in short turns, so that
 whatever else the machine does meets both alike; a ratio is the median of the ratios of such turns.
@@ -9,8 +10,7 @@ For throughput, the next update leaves when the last has reached a quarter of th
 (`load.c`). So the server always has something to do (with half of them, Roskva waited for the
 generator now and then), and both do the same work: with many more updates under way Roskva would
 skip those that are overtaken, which is what it is for, and Mosquitto would queue. Every update is
-on Roskva's disk before it is acknowledged; Mosquitto writes nothing. The kernel says when an update
-has reached a client: how long it then waits for the client's program is not the server's affair.
+on Roskva's disk before it is acknowledged; Mosquitto writes nothing.
 
 What TLS and keys cost is measured in the long version only.
 """
@@ -40,7 +40,6 @@ from benchmarks.turns import OURS, figure, in_turns, ratio
 
 SUBSCRIBERS: Final = 1000
 WINDOW: Final = 1.75
-RATE: Final = 10.0
 IDLE_EACH: Final = 5
 _WARMUP_S: Final = 0.15
 _OFTEN: Final = 7
@@ -49,10 +48,6 @@ fewer are hit than of a few long ones."""
 
 PEER: Final = "Mosquitto"
 ONE: Final = "one process"
-_SYNCED: Final = (
-    "Roskva answers for an update once it is on disk, and tells clients of it after that; the sync "
-    "is most of the time. Mosquitto writes nothing."
-)
 _PLAIN: Final = "without TLS"
 _NO_KEYS: Final = "without keys"
 
@@ -65,11 +60,7 @@ def run(settings: Settings) -> list[Result]:
         server_cores, generator_cores = server_and_client_cores()
         generator = Generator(directory, generator_cores)
         with _servers(directory, server_cores) as servers:
-            results = [
-                *throughput(settings, generator, servers),
-                *latency(settings, generator, servers),
-                *websocket(settings, generator, servers[0]),
-            ]
+            results = throughput(settings, generator, servers)
         results += memory(settings, generator, directory, server_cores)
         results += registrars(settings, generator, directory)
         if settings.full:
@@ -95,15 +86,11 @@ def _servers(directory: Path, cores: set[int]) -> Iterator[list[Server]]:
 
 
 @contextmanager
-def _clients(
-    generator: Generator, servers: list[Server], clean: bool = True
-) -> Iterator[dict[str, Population]]:
+def _clients(generator: Generator, servers: list[Server]) -> Iterator[dict[str, Population]]:
     """Of each server, connected all the time: then turns can be short."""
     with ExitStack() as stack:
         found = {
-            server.name: stack.enter_context(
-                generator.population(server, subscribers=SUBSCRIBERS, clean=clean)
-            )
+            server.name: stack.enter_context(generator.population(server, subscribers=SUBSCRIBERS))
             for server in servers
         }
         for clients in found.values():
@@ -128,65 +115,24 @@ def busy(loads: dict[str, list[Load]]) -> str:
 
 
 def throughput(settings: Settings, generator: Generator, servers: list[Server]) -> list[Result]:
-    results = []
-    for clean, sessions in ((True, "clean"), (False, "persistent")):
-        with _clients(generator, servers, clean) as clients:
-            loads = in_turns(
-                servers,
-                settings,
-                lambda server: clients[server.name].measure(
-                    window=WINDOW, seconds=_seconds(settings) / 4, warmup=_WARMUP_S
-                ),
-                often=_OFTEN,
-                doing=f"deliveries to {sessions} sessions",
-            )
-        whole = min(load.delivered(SUBSCRIBERS) for some in loads.values() for load in some)
-        name = f"acknowledged MQTT deliveries, {sessions} sessions"
-        rate = figure(name, "/s", loads, lambda load: load.per_s, note=busy(loads))
-        note = f"{whole:.0%} of updates × subscribers delivered"
-        results += [
-            rate,
-            *ratio(rate, PEER, target=1.5),
-            figure("… server CPU each", "µs", loads, lambda load: load.cpu_us, note=note),
-        ]
-    return results
-
-
-def latency(settings: Settings, generator: Generator, servers: list[Server]) -> list[Result]:
     with _clients(generator, servers) as clients:
         loads = in_turns(
             servers,
             settings,
             lambda server: clients[server.name].measure(
-                rate=RATE, seconds=_seconds(settings), warmup=2 / RATE
+                window=WINDOW, seconds=_seconds(settings) / 4, warmup=_WARMUP_S
             ),
-            often=2,
-            doing="latency",
+            often=_OFTEN,
+            doing="deliveries",
         )
-    results = []
-    percentiles: list[tuple[str, Callable[[Load], float]]] = [
-        ("p50", lambda load: load.p50_us / 1000),
-        ("p99", lambda load: load.p99_us / 1000),
-    ]
-    for name, of in percentiles:
-        name = f"{name} from publish to receipt, {RATE:g}/s to {SUBSCRIBERS:,}"
-        found = figure(name, "ms", loads, of, why=_SYNCED)
-        results += [found, *ratio(found, PEER, target=1.0, better="lower")]
-    return results
-
-
-def websocket(settings: Settings, generator: Generator, server: Server) -> list[Result]:
-    run = partial(
-        generator.run,
-        subscribers=SUBSCRIBERS,
-        window=WINDOW,
-        seconds=_seconds(settings),
-        protocol="websocket",
-    )
-    loads = in_turns([server], settings, run, doing="WebSocket")
+    whole = min(load.delivered(SUBSCRIBERS) for some in loads.values() for load in some)
+    name = "acknowledged MQTT deliveries, clean sessions"
+    rate = figure(name, "/s", loads, lambda load: load.per_s, note=busy(loads))
+    note = f"{whole:.0%} of updates × subscribers delivered"
     return [
-        figure("WebSocket deliveries", "/s", loads, lambda load: load.per_s, note=busy(loads)),
-        figure("… server CPU each, acks included", "µs", loads, lambda load: load.cpu_us),
+        rate,
+        *ratio(rate, PEER, target=1.5),
+        figure("… server CPU each", "µs", loads, lambda load: load.cpu_us, note=note),
     ]
 
 

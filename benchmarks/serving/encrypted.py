@@ -17,7 +17,7 @@ from typing import Final, cast
 import msgspec
 import uvloop
 
-from benchmarks.serving.servers import Server
+from benchmarks.serving.servers import UNLIMITED, Server
 from roskva.cli.certs import make
 
 SUBSCRIBERS: Final = 300
@@ -38,6 +38,7 @@ def certificates(directory: Path) -> list[str]:
     settings = directory / "roskva.toml"
     settings.write_text(
         f'[tls]\ncertificate = "{directory}/server.crt"\nkey = "{directory}/server.key"\n'
+        f"{UNLIMITED}"
     )
     return ["--config", str(settings)]
 

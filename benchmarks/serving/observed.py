@@ -20,7 +20,7 @@ from typing import Final
 
 from benchmarks.result import Result, Settings
 from benchmarks.serving.generator import Generator, Load
-from benchmarks.serving.servers import Server, roskva
+from benchmarks.serving.servers import UNLIMITED, Server, roskva
 
 _SUBSCRIBERS: Final = 1000
 _WINDOW: Final = 1.5
@@ -35,7 +35,7 @@ def run(settings: Settings, generator: Generator, directory: Path, cores: set[in
     plain, bare = directory / "observed", directory / "unobserved"
     for each in (plain, bare):
         each.mkdir()
-    (bare / "roskva.toml").write_text('[node]\ntrace_one_in = "off"\n')
+    (bare / "roskva.toml").write_text(f'[node]\ntrace_one_in = "off"\n{UNLIMITED}')
     program = (sys.executable, str(Path(__file__).with_name("unobserved.py")))
     flags = ("--config", str(bare / "roskva.toml"))
     with (

@@ -21,6 +21,8 @@ import msgspec
 from benchmarks.ports import free_port
 
 MOSQUITTO_CONF: Final = Path(__file__).with_name("mosquitto.conf")
+UNLIMITED: Final = '[limits]\nkeyless_publish_bytes_per_second = "off"\n'
+"""For nodes without keys: measured is how much they can take, not what they let in."""
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _START_S: Final = 30.0
 
@@ -42,6 +44,17 @@ class Server(msgspec.Struct, frozen=True):
     def peak_bytes(self) -> int:
         """The most memory that each of its processes has had."""
         return sum(_peak_bytes(pid) for pid in tree(self.pid))
+
+    def signal(self, number: signal.Signals) -> None:
+        """To each of its processes."""
+        for pid in tree(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def pin(self, cores: set[int]) -> None:
+        """The process itself, with all of its threads, and nothing that it has started."""
+        for thread in os.listdir(f"/proc/{self.pid}/task"):
+            os.sched_setaffinity(int(thread), cores)
 
     def kill(self) -> None:
         """All of it at once, with a signal that it never sees; its ports are free afterwards."""
@@ -73,11 +86,11 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of all threads of all processes of the tree."""
+    """User and system time of all threads of all processes of the tree, and of those it had."""
     ticks = 0
     for each in tree(pid):
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
+        ticks += sum(map(int, fields[11:15]))
     return ticks / _TICKS_PER_S
 
 
@@ -130,13 +143,19 @@ def roskva(
     *flags: str,
     program: Sequence[str] = (str(Path(sys.executable).with_name("roskva")),),
     probe: bool = False,
+    pipeline: bool = False,
     again: Server | None = None,
 ) -> Iterator[Server]:
-    """`probe`: its prober as well, which is a process more."""
+    """`probe` and `pipeline`: with its prober, or its pipeline, which are processes more."""
+    if "--config" not in flags:
+        settings = directory / "unlimited.toml"
+        settings.write_text(UNLIMITED)
+        flags = (*flags, "--config", str(settings))
     port, http_port = (again.mqtt_port, again.http_port) if again else (free_port(), free_port())
     command = [*program, "serve", "--data", str(directory / "data")]
-    command += ["--port", str(http_port), "--mqtt-port", str(port), "--no-pipeline", *flags]
+    command += ["--port", str(http_port), "--mqtt-port", str(port), *flags]
     command += [] if probe else ["--no-probe"]
+    command += [] if pipeline else ["--no-pipeline"]
     with running(command, directory, cores, port, http_port) as pid:
         yield Server("Roskva", pid, port, http_port)
 

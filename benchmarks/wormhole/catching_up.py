@@ -79,7 +79,7 @@ def _deliver(spark: Any, data: Path, updates: int) -> float:
     from roskva.pipeline.node import MatcherLinks
 
     with serving(data, "--no-pipeline", program=_ONLY_BRIDGED):
-        bridge = SparkBridge(spark, data, fast_path=False)
+        bridge = SparkBridge(spark, data)
         began = time.perf_counter()
         bridge.close_gaps()
         took = time.perf_counter() - began

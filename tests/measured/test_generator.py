@@ -1,5 +1,7 @@
 """The load generator against small servers: what it counts is what they sent."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +19,8 @@ from benchmarks.brokers.peers import (
 )
 from benchmarks.result import NotMeasured
 from benchmarks.serving.generator import Generator, Load, Population
-from benchmarks.serving.servers import Server
+from benchmarks.serving.servers import Server, cpu_s, tree
+from tests.serving.nodes import await_that
 
 PEERS = [peer for peer in (*ALL, LAST_ENTRY) if peer is not ROSKVA]
 CORES = {0}
@@ -95,7 +98,8 @@ def test_deliveries_are_counted_while_it_measures(clients: Population) -> None:
     each = CLIENTS * EACH // OBJECTS
     assert (load.published - 1) * each <= load.deliveries <= (load.published + 1) * each
     assert 0 < load.p50_us <= load.p99_us <= load.worst_us
-    assert load.mean_us > 0
+    assert 0 < load.mean_us <= load.program_mean_us
+    assert load.p50_us <= load.program_p50_us <= load.program_p99_us
     steady = until(5, lambda: clients.measure(rate=50, seconds=0.2, warmup=0))
     assert steady.published <= 50 * steady.seconds + 2
 
@@ -138,6 +142,20 @@ def test_clients_come_back_to_a_server_that_was_killed(
             clients.publish(OBJECTS, OBJECTS)
             clients.connect()
             assert clients.fresh(PATIENCE_S).stale == 0
+
+
+def test_what_ended_children_used_is_counted() -> None:
+    child = "import time; sum(range(10**7)); print(time.process_time(), flush=True)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        of_child = float(process.stdout.readline())
+        await_that(lambda: len(tree(process.pid)) == 1, PATIENCE_S)
+        assert cpu_s(process.pid) > of_child - 0.02  # counted in ticks
+        process.stdin.close()
 
 
 def test_a_generator_that_gives_up_says_so(

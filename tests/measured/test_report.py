@@ -2,6 +2,7 @@
 
 import io
 import re
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +10,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from benchmarks import report
+from benchmarks import machine, report
 from benchmarks.plot import Plot, draw
 from benchmarks.record import Record
 from benchmarks.result import Result
@@ -56,6 +57,37 @@ def test_where_others_are_better_it_is_said_why() -> None:
         if any(map(result.beaten_by, result.peers.values())) and not result.why
     ]
     assert silent == []
+
+
+def test_the_recorded_commit_is_one_of_this_repository() -> None:
+    root = Path(__file__).parents[2]
+    if git(root, "rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("the history is not here")
+    told = Record.load(root / "docs/benchmarks/results.json").versions["Roskva"]
+    commit = re.search(r"\((?:recorded in )?([0-9a-f]{7,40})\)$", told)
+    assert commit, f"{told} names no commit, or one that had changes"
+    assert git(root, "merge-base", "--is-ancestor", commit[1], "HEAD").returncode == 0
+
+
+def test_a_commit_is_named_with_whether_it_was_changed(tmp_path: Path) -> None:
+    assert machine.commit(tmp_path) == ""
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    report_of_it = tmp_path / "docs" / "benchmarks" / "README.md"
+    report_of_it.parent.mkdir(parents=True)
+    report_of_it.write_text("one")
+    (tmp_path / "code.py").write_text("one")
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    git(tmp_path, *author, "commit", "-m", "one")
+    head = git(tmp_path, "rev-parse", "--short", "HEAD").stdout.strip()
+    report_of_it.write_text("two")
+    assert machine.commit(tmp_path) == f" ({head})"
+    (tmp_path / "code.py").write_text("two")
+    assert machine.commit(tmp_path) == f" ({head}, changed)"
+
+
+def git(root: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
 
 
 def test_a_record_survives_being_written(record: Record, tmp_path: Path) -> None:
@@ -129,6 +161,38 @@ def test_a_plot_is_well_formed_and_inside_its_frame(log: bool) -> None:
     assert "prefers-color-scheme:dark" in drawn
 
 
+def test_side_by_side_each_server_has_a_colour_and_each_name_a_kind_of_line() -> None:
+    plot = msgspec.structs.replace(PLOT, of=("one", "two"), side_by_side=True)
+    results = [msgspec.structs.replace(result, name=n) for n in plot.of for result in AT]
+    drawn = draw(plot, results)
+    assert drawn is not None
+    tree = ElementTree.fromstring(drawn)
+    texts = [text.text for text in tree.findall(".//{*}text")]
+    assert [text for text in texts if text in (*plot.of, "Roskva", "Paper")] == [
+        "Roskva",
+        "Paper",
+        *plot.of,
+    ]
+    lines = [
+        (path.attrib["class"], "stroke-dasharray" in path.attrib)
+        for path in tree.findall(".//{*}path[@class]")
+        if path.attrib["class"].startswith("line")
+    ]
+    in_the_legend, drawn_lines = lines[:4], lines[4:]
+    assert in_the_legend == [
+        ("line c0", False),
+        ("line c1", False),
+        ("line c5", False),
+        ("line c5", True),
+    ]
+    assert drawn_lines == [
+        ("line c0", False),
+        ("line c1", False),
+        ("line c0", True),
+        ("line c1", True),
+    ]
+
+
 def test_a_plot_of_one_point_can_be_drawn() -> None:
     one = [msgspec.structs.replace(AT[0], value=0.0, peers={})]
     for log in (False, True):
@@ -162,6 +226,12 @@ repetitions where there are several, and every ratio comes from turns of one run
 **Machine**: 2 cores. The load and what is measured share its cores.
 
 **Versions**: Roskva 1.0, Other 2.3
+
+**Clocks**: an update is received when the kernel has it for its client; by the program's clock, \
+where it is said, when the program that is the client has read it.
+
+**Nodes** have neither prober nor pipeline, unless it is said, and the thread that syncs the feed \
+has real-time priority where the system grants it.
 
 ## Where others are better
 

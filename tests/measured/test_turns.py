@@ -1,16 +1,28 @@
 """Turns, and what becomes of them: medians, ratios, and who has lost something."""
 
+import msgspec
 import pytest
-from benchmarks import limits
-from benchmarks.brokers import fanout, hot, idle, killed, offline, own_objects
-from benchmarks.brokers.peers import CORE, QUEUES, ROSKVA, Peer
+from benchmarks import limits, switches
+from benchmarks.brokers import fanout, hot, idle, killed, offline, own_objects, peers, subscribers
+from benchmarks.brokers.peers import CORE, LIVE, QUEUES, ROSKVA, Peer, absent
+from benchmarks.plot import draw
 from benchmarks.result import Result, Settings
 from benchmarks.serving.generator import Load
 from benchmarks.turns import OURS, figure, in_turns, ratio
 
 
 def load(per_s: float, cpu_s: float = 0.5) -> Load:
-    return Load(1.0, 100, int(per_s), 1000, 2000, 3000, server_cpu_s=cpu_s)
+    return Load(
+        1.0,
+        100,
+        int(per_s),
+        1000,
+        2000,
+        3000,
+        program_p50_us=4000,
+        program_p99_us=5000,
+        server_cpu_s=cpu_s,
+    )
 
 
 def named(results: list[Result], name: str) -> Result:
@@ -59,6 +71,17 @@ def test_who_lost_something_in_one_turn_has_no_figure() -> None:
     assert found.note == "quick; never: them"
 
 
+def test_who_is_not_installed_has_no_figure_and_the_row_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers, "found", lambda program: None if program == "nats-server" else "/it")
+    turns: dict[str, list[float]] = {OURS: [1.0], QUEUES.name: [2.0]} | absent(LIVE)
+    found = figure("rate", "/s", turns, lambda x: x, note="quick")
+    assert found.peers == {QUEUES.name: 2.0}
+    assert found.note == "quick; not installed: NATS core, NATS KV"
+    assert ratio(found, CORE.name) == []
+
+
 def test_roskva_may_lose_nothing() -> None:
     turns: dict[str, list[float | None]] = {OURS: [None], "them": [2.0]}
     with pytest.raises(RuntimeError, match="fresh: Roskva has lost"):
@@ -74,18 +97,57 @@ def test_a_ratio_is_that_of_turns_and_not_of_medians() -> None:
 
 def test_fan_out() -> None:
     turns = {
-        OURS: [fanout.Turn(load(90_000), load(80_000), load(135_000))],
+        OURS: [fanout.Turn(load(90_000), load(135_000))],
         QUEUES.name: [fanout.Turn(load(45_000))],
-        CORE.name: [fanout.Turn(load(100_000), load(100_000))],
+        CORE.name: [fanout.Turn(load(100_000))],
     }
     results = fanout.results(turns, {peer: [load(10_000)] for peer in turns})
     to_mosquitto = [r.value for r in results if r.name == "… to Mosquitto QoS 1"]
     assert to_mosquitto[:2] == [2.0, 3.0]
-    assert named(results, "… to NATS core").value == 0.8
     rate = named(results, "deliveries to 1,000 subscribers")
     assert rate.peers == {QUEUES.name: 45_000, CORE.name: 100_000}
     assert rate.beaten_by(rate.peers[CORE.name])
     assert rate.why
+    p50 = results.index(named(results, "p50 from publish to receipt, 10/s to 1,000"))
+    assert [result.value for result in results[p50 : p50 + 3]] == [1.0, 1.0, 4.0]
+    assert results[p50 + 2].name == "… by its program's clock"
+
+
+def test_fan_out_by_subscribers() -> None:
+    assert subscribers.SUBSCRIBERS == (1, 3, 10, 30, 100, 300, 1000, 3000)
+    busy = msgspec.structs.replace(load(9000), generator_cpu_s=0.95)
+    results = [
+        result
+        for number in subscribers.SUBSCRIBERS
+        for result in subscribers.results(
+            number,
+            {
+                OURS: [{1: load(1000.0 * number), 16: load(2000.0 * number)}],
+                QUEUES.name: [{1: load(5000), 16: busy}],
+                CORE.name: [],
+            },
+        )
+    ]
+    one = [result for result in results if result.name == "deliveries, one update in flight"]
+    assert [result.at for result in one] == [*subscribers.SUBSCRIBERS]
+    assert [result.value for result in one[:2]] == [1000, 3000]
+    assert one[0].beaten_by(one[0].peers[QUEUES.name])
+    assert all(result.why for result in results)
+    held_up = f"their clients used a whole core: {QUEUES.name}"
+    assert {result.note for result in results} == {f"{held_up}; not installed: NATS core"}
+    (plot,) = subscribers.PLOTS
+    drawn = draw(plot, results)
+    assert drawn is not None
+    assert drawn.count("stroke-dasharray") == 3  # of both servers, and in the legend
+
+
+def test_switches_say_what_each_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switches, "what_is_missing", lambda: "There is no Java.")
+    results = switches.results({OURS: [load(2000)], "with prober": [load(1000)]})
+    assert [result.value for result in results] == [1.0, 4.0, 2.0, 5.0, 250.0]
+    assert results[-1].peers == {"with prober": 500.0}
+    assert {result.note for result in results} == {"with pipeline: There is no Java."}
+    assert not any(result.beaten_by(0.0) for result in results)
 
 
 def test_own_objects_and_idle_clients() -> None:

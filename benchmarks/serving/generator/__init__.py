@@ -40,9 +40,13 @@ class Answer(msgspec.Struct, frozen=True):
     stale: int
     """Subscribers × objects whose newest version is not there."""
     mean_us: float
+    """By the kernel's clock, as are the others unless they say so: see `load.c`."""
     p50_us: float
     p99_us: float
     worst_us: float
+    program_mean_us: float
+    program_p50_us: float
+    program_p99_us: float
     percentiles_us: list[float] = []
     """At equal steps from the fastest to the slowest."""
 
@@ -62,6 +66,9 @@ class Load(msgspec.Struct, frozen=True):
     p99_us: float
     worst_us: float
     mean_us: float = 0.0
+    program_mean_us: float = 0.0
+    program_p50_us: float = 0.0
+    program_p99_us: float = 0.0
     percentiles_us: list[float] = []
     server_cpu_s: float = 0.0
     generator_cpu_s: float = 0.0
@@ -127,6 +134,9 @@ class Population:
             p50_us=answer.p50_us,
             p99_us=answer.p99_us,
             worst_us=answer.worst_us,
+            program_mean_us=answer.program_mean_us,
+            program_p50_us=answer.program_p50_us,
+            program_p99_us=answer.program_p99_us,
             percentiles_us=answer.percentiles_us,
             server_cpu_s=used,
             generator_cpu_s=own_used,

@@ -61,9 +61,11 @@ struct protocol {
 extern const struct protocol mqtt, websocket, nats, kv, redis, streams;
 
 /* What the publisher, in the parent, and the workers with the subscribers tell each other. */
+enum { KERNEL, PROGRAM, CLOCKS }; /* who says when an update is received: see load.c */
+
 struct worker {
     _Atomic uint64_t deliveries, messages, bytes;
-    _Atomic uint32_t histogram[MICROSECONDS]; /* of the time from publish to receipt */
+    _Atomic uint32_t histogram[CLOCKS][MICROSECONDS]; /* of the time from publish to receipt */
 };
 
 struct shared {
@@ -72,7 +74,7 @@ struct shared {
     _Atomic uint64_t wanted;          /* say so when there are as many */
     _Atomic int64_t moved_ns;         /* when `held` or `ready` last changed */
     _Atomic int64_t published_ns[RING]; /* by the clock on the wall, as the kernel stamps */
-    struct worker workers[MAX_WORKERS];
+    struct worker workers[];
 };
 
 extern struct shared *shared;

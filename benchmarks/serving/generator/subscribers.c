@@ -73,6 +73,12 @@ void subscribed(struct conn *conn) {
     moved();
 }
 
+static void note(int clock, int64_t delay_ns) {
+    int64_t us = delay_ns / 1000;
+    if (us < 0) us = 0; /* the clock was set */
+    me->histogram[clock][us < MICROSECONDS ? us : MICROSECONDS - 1]++;
+}
+
 void received(struct conn *conn, uint64_t version) {
     me->messages++;
     if (version < options.first) return;
@@ -83,18 +89,17 @@ void received(struct conn *conn, uint64_t version) {
     uint64_t before = conn->latest[i];
     if (version <= before) return;
     conn->latest[i] = version;
-    int64_t now = now_ns();
     if (atomic_load_explicit(&shared->measuring, memory_order_relaxed)) {
-        int64_t us = (arrived_ns - shared->published_ns[version % RING]) / 1000;
-        if (us < 0) us = 0; /* the clock was set */
-        me->histogram[us < MICROSECONDS ? us : MICROSECONDS - 1]++;
+        int64_t published_ns = shared->published_ns[version % RING];
+        note(KERNEL, arrived_ns - published_ns);
+        note(PROGRAM, wall_ns() - published_ns);
         me->deliveries++;
     }
     /* Versions of one topic are `topics` apart, and the first of all is not far from `before`. */
     uint64_t passed = (version - before + (uint64_t)topics - 1) / (uint64_t)topics;
     uint64_t sum = atomic_fetch_add(&shared->held, passed) + passed;
     uint64_t wanted = atomic_load(&shared->wanted);
-    atomic_store_explicit(&shared->moved_ns, now, memory_order_relaxed);
+    moved();
     if (sum >= wanted && sum - passed < wanted) eventfd_write(progress, 1);
 }
 
