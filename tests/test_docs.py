@@ -14,7 +14,11 @@ import typer
 from tools.documents import DOCUMENTS as MADE
 from tools.limits_page import ANSWERS
 from typer.testing import CliRunner
+from verification.exploration.bounds import CONFIGURATIONS
+from verification.exploration.search import WITHIN_BOUNDS
+from verification.mutants import MAX_SEEDS
 
+from roskva.channels.mqtt import MqttLimits
 from roskva.cli.main import application
 from roskva.config import LimitsConfig, settings
 from roskva.simulation.tape import KINDS
@@ -222,10 +226,64 @@ def test_every_line_of_the_security_checklist_names_a_test_that_exists() -> None
             assert re.search(rf"def {test}\(", (ROOT / file).read_text()), f"{file}::{test}"
 
 
-def test_every_decision_is_listed() -> None:
+def test_every_decision_is_listed_and_none_is_missing_between() -> None:
     decisions = [path.name for path in (ROOT / "docs/decisions").glob("[0-9]*.md")]
     listed = TEXT["docs/decisions/README.md"]
     assert [name for name in decisions if f"({name})" not in listed] == []
+    numbers = [int(number) for number in re.findall(r"^\| \[?(\d{4})", listed, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_architecture_says_who_alone_knows_what_as_it_is_checked() -> None:
+    contracts = re.findall(r'^name = "(Only .*)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    assert contracts
+    said = " ".join(TEXT["ARCHITECTURE.md"].split())
+    assert [name for name in contracts if f"{name}." not in said] == []
+
+
+def test_every_limit_of_rates_and_numbers_is_among_what_is_protected() -> None:
+    protected = TEXT["SECURITY.md"].partition("## What is protected today")[2].partition("\n## ")[0]
+    limits = [each.key for each in settings(LimitsConfig) if "_per_" in each.key]
+    assert [key for key in limits if f"`{key}`" not in protected] == []
+
+
+def test_what_is_said_of_mqtt_limits_is_what_holds() -> None:
+    text = TEXT["docs/mqtt.md"].partition("### Limits")[2].partition("\n## ")[0]
+    said = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", text, re.MULTILINE))
+    limits, mqtt = LimitsConfig(), MqttLimits()
+    numbers = {
+        "a packet": limits.max_frame_bytes,
+        "topics in a SUBSCRIBE": mqtt.max_filters,
+        "SUBSCRIBE and UNSUBSCRIBE packets unconfirmed": mqtt.max_requests,
+        "answers not read by the client": mqtt.max_unread_bytes,
+    }
+    assert {what: said[what].startswith(f"{most:,}") for what, most in numbers.items()} == (
+        dict.fromkeys(numbers, True)
+    )
+    assert said["CONNECT after the connection"] == (
+        f"`handshake_seconds` ({limits.handshake_seconds})"
+    )
+
+
+def test_what_is_said_of_planted_bugs_and_exploration_is_what_runs() -> None:
+    text = " ".join(TEXT["docs/simulation.md"].split())
+    words = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+    assert f"seeds 0 to {MAX_SEEDS - 1};" in text
+    assert f"{len(CONFIGURATIONS)} clusters with" in text
+    assert f"{words[len(WITHIN_BOUNDS)]} planted bugs must show in clusters" in text
+
+
+def test_what_is_streamed_in_documents_comes_to_an_end() -> None:
+    """A stream goes on when nothing happens: whoever cuts it off by lines waits for the next."""
+    streams = [
+        line
+        for name in FOR_USERS
+        for block in blocks(TEXT[name], "sh")
+        for line in block.splitlines()
+        if "curl" in line and "/v1/events" in line
+    ]
+    assert streams
+    assert [line for line in streams if not re.search(r" -m \d ", line)] == []
 
 
 # Pages that are made from the code.

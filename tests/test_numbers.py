@@ -37,3 +37,7 @@ def test_the_path_of_an_update_is_counted_where_it_was_recorded(tmp_path: Path) 
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/update-path.json").write_text(f"[{step}, {step}]")
     assert modules_passed(tmp_path) == "1, in 2 steps"
+
+
+def test_no_class_of_the_package_has_the_name_of_another() -> None:
+    assert twice(Path(__file__).parents[1]) == {}

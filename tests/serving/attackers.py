@@ -77,7 +77,7 @@ async def _drip(
 
 
 async def slow_heads(port: int, count: int, _: str) -> None:
-    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X-Header: value\r\n" * 1000
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X-Header: value\r\n" * 1000
     await Sockets(port, count).keep(lambda r, w: _drip(r, w, head, _DRIP_S))
 
 

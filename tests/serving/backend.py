@@ -32,7 +32,8 @@ class Backend:
         self._wait()
         if self.body is not None:
             return self.body
-        allowed = [name for name in question["register"] if self.allows(name)]
+        asked = [*question.get("register", []), *question.get("publish", [])]
+        allowed = [name for name in asked if self.allows(name)]
         return json.dumps({"allow": allowed}).encode()
 
     def fetch(self) -> bytes:

@@ -59,7 +59,7 @@ async def by_library(node: Node, keys: list[str]) -> AsyncIterator[Record]:
 
 @asynccontextmanager
 async def by_mqtt(
-    node: Node, keys: list[str], protocol: MQTTProtocolVersion
+    node: Node, keys: list[str], protocol: MQTTProtocolVersion, credential: str | None = None
 ) -> AsyncIterator[Record]:
     record = Record(protocol.name)
     is_5 = protocol == MQTTProtocolVersion.MQTTv5
@@ -75,9 +75,12 @@ async def by_mqtt(
             client.subscribe([(key, 1) for key in keys])
 
     def on_message(client: paho.Client, _: object, message: paho.MQTTMessage) -> None:
-        text = bytes(message.payload)
+        beside = dict(getattr(message.properties, "UserProperty", []))
+        text = beside.get("version") or bytes(message.payload)
         record.note(message.topic, None if text == b"?" else int(text))
 
+    if credential is not None:
+        client.username_pw_set(keys[0].partition("/")[0], credential)
     client.on_connect, client.on_message = on_connect, on_message
     client.reconnect_delay_set(1, 1)
     options: dict[str, Any] = {}
@@ -101,19 +104,25 @@ async def by_mqtt_3(node: Node, keys: list[str]) -> AsyncIterator[Record]:
 
 
 @asynccontextmanager
-async def by_mqtt_5(node: Node, keys: list[str]) -> AsyncIterator[Record]:
-    async with by_mqtt(node, keys, MQTTProtocolVersion.MQTTv5) as record:
+async def by_mqtt_5(
+    node: Node, keys: list[str], credential: str | None = None
+) -> AsyncIterator[Record]:
+    async with by_mqtt(node, keys, MQTTProtocolVersion.MQTTv5, credential) as record:
         yield record
 
 
 @asynccontextmanager
-async def by_events(node: Node, keys: list[str]) -> AsyncIterator[Record]:
+async def by_events(
+    node: Node, keys: list[str], credential: str | None = None
+) -> AsyncIterator[Record]:
     record = Record("events")
     last_id = ""
 
     async def read(http: httpx.AsyncClient) -> None:
         nonlocal last_id
         headers = {"Last-Event-ID": last_id} if last_id else {}
+        if credential is not None:
+            headers["authorization"] = f"Bearer {credential}"
         url = f"{node.url}/v1/events"
         async with http.stream("GET", url, params={"object": keys}, headers=headers) as answer:
             async for line in answer.aiter_lines():

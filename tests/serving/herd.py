@@ -6,15 +6,17 @@ registration to be where they left it.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
+
+from tests.loops import until
 
 from roskva.errors import Overloaded
 from roskva.wire.codec import decode_from_server, encode
 from roskva.wire.messages import PROTOCOL, Ack, ClientMessage, Hello, Operation, ServerMessage
 
 UPGRADE: Final = (
-    b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Protocol: roskva.v1.msgpack\r\n\r\n"
 )
@@ -23,24 +25,38 @@ _AGAIN_S: Final = 0.2
 
 
 class Herd:
-    def __init__(self, port: int, key: str, count: int) -> None:
+    def __init__(
+        self, port: int, key: str, count: int, credentials: Sequence[str | None] = (None,)
+    ) -> None:
+        """`credentials`: what each shows the first time, in turns."""
         self.port = port
         self.key = key
-        self.members = [Member(self) for _ in range(count)]
+        self.members = [Member(self, credentials[i % len(credentials)]) for i in range(count)]
         self.turned_away = 0
+        self.wrong = 0
+        """Told that the version is unknown, or an older one than before."""
         self.closed = False
 
     async def __aenter__(self) -> "Herd":
-        for member in self.members:
-            member.come()
+        self.come()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.leave()
+
+    def come(self) -> None:
+        self.closed = False
+        for member in self.members:
+            member.come()
+
+    async def leave(self) -> None:
+        """Without a word; they may come again."""
         self.closed = True
         for member in self.members:
             member.leave()
         dialling = [member.dialling for member in self.members if member.dialling is not None]
         await asyncio.gather(*dialling)
+        await until(lambda: not any(member.connected for member in self.members))
 
     def back(self) -> int:
         """Those with a session, and with their registration in it."""
@@ -60,8 +76,9 @@ class Herd:
 
 
 class Member(asyncio.Protocol):
-    def __init__(self, herd: Herd) -> None:
+    def __init__(self, herd: Herd, credential: str | None) -> None:
         self._herd = herd
+        self._credential = credential
         self._token: bytes | None = None
         self._transport: asyncio.Transport | None = None
         self._not_before_s = 0.0
@@ -90,6 +107,10 @@ class Member(asyncio.Protocol):
             self._again = loop.call_later(_AGAIN_S, self.come)
         finally:
             self.dialling = None
+
+    @property
+    def connected(self) -> bool:
+        return self._transport is not None
 
     def leave(self) -> None:
         if self._again is not None:
@@ -123,8 +144,7 @@ class Member(asyncio.Protocol):
                 return
             assert head.startswith(b"HTTP/1.1 101"), head
             self._upgraded, self._buffer = True, rest
-            app = "test" if self._token is None else None
-            self._send(Hello(PROTOCOL, os.urandom(8), app, self._token))
+            self._send(self._hello())
         while (frame := self._frame()) is not None:
             opcode, payload = frame
             if opcode == 2:
@@ -136,10 +156,12 @@ class Member(asyncio.Protocol):
 
     def _frame(self) -> tuple[int, bytes] | None:
         buffer = self._buffer
-        if len(buffer) < 4:
+        if len(buffer) < 2:
             return None
         size, head = buffer[1], 2
         if size == 126:
+            if len(buffer) < 4:
+                return None
             size, head = int.from_bytes(buffer[2:4]), 4
         if len(buffer) < head + size:
             return None
@@ -147,6 +169,12 @@ class Member(asyncio.Protocol):
         return buffer[0] & 0x0F, buffer[head : head + size]
 
     # The protocol.
+
+    def _hello(self) -> Hello:
+        if self._token is not None:
+            return Hello(PROTOCOL, os.urandom(8), token=self._token)
+        app = self._herd.key.partition("/")[0]
+        return Hello(PROTOCOL, os.urandom(8), app, credential=self._credential)
 
     def _hear(self, message: ServerMessage) -> None:
         if message.not_before_ms is not None:
@@ -163,6 +191,7 @@ class Member(asyncio.Protocol):
             self.registered = True
         self.registered |= any(status.registered for status in message.statuses)
         for told in message.notifications:
+            self._herd.wrong += told.version is None or told.version < (self.version or 0)
             self.version = told.version
             self._say(acks=[Ack(told.object, told.version, told.epoch)])
 

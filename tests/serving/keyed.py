@@ -70,10 +70,11 @@ def _part(value: Mapping[str, Any]) -> str:
 class KeyedNode(Node):
     """`settings` is what its file says beside the admin key; it may be changed and reloaded."""
 
-    def __init__(self, data: Path, settings: str, *flags: str) -> None:
+    def __init__(self, data: Path, settings: str, *flags: str, beside: bool = False) -> None:
+        """`beside`: with its pipeline and its prober."""
         self.file = data.with_name(data.name + ".toml")
         self.write(settings)
-        super().__init__(data, "--config", str(self.file), *flags)
+        super().__init__(data, "--config", str(self.file), *flags, pipeline=beside, probe=beside)
 
     def write(self, settings: str) -> None:
         secret = self.file.with_suffix(".admin")

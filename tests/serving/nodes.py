@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ from benchmarks.ports import free_port
 T = TypeVar("T")
 
 ROSKVA: Final = str(Path(sys.prefix) / "bin/roskva")
+FEW_FILES: Final = ("sh", "-c", 'ulimit -n 1024; exec "$0" "$@"', ROSKVA)
+"""A node with what systems let a process open by default."""
 START_S: Final = 60.0
 PATIENCE_S: Final = 60.0
 """For what comes at once, unless the machine stalls."""
@@ -216,10 +219,14 @@ class Node:
         After either, clients are told once more what they have not acked."""
         counted = {p["pid"]: p["counters"] for p in self.status()["processes"] if "counters" in p}
         return {
-            pid: counters["links_opened"] + counters["notified_again"]
+            pid: counters["links_opened"] + counters["notifications_resent"]
             for pid, counters in counted.items()
-            if "notified_again" in counters
+            if "notifications_resent" in counters
         }
+
+    def ways(self) -> Counter[str]:
+        """By which updates came to the matchers, since their processes started."""
+        return sum((Counter(shard["ways"]) for shard in self.status()["shards"]), Counter[str]())
 
     def _answered(self) -> list[dict[str, Any]]:
         """Every process; of one that does not answer for a while the status has only the name."""

@@ -22,9 +22,10 @@ RECEIVE_BUFFER = 4096
 class SlowReader(ABC):
     """Reads only when asked to."""
 
-    def __init__(self, node: Node, key: str) -> None:
+    def __init__(self, node: Node, key: str, credential: str | None = None) -> None:
         self.node = node
         self.key = key
+        self.credential = credential
         self.versions: list[int] = []
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
@@ -70,7 +71,9 @@ class SlowWebSocket(SlowReader):
         await self._flush()
         while self._protocol.state.name != "OPEN":
             await self.read()
-        await self._say({"type": "hello", "nonce": os.urandom(8), "app": "test"})
+        shown = {} if self.credential is None else {"credential": self.credential}
+        app = self.key.split("/")[0]
+        await self._say({"type": "hello", "nonce": os.urandom(8), "app": app, **shown})
         while self._session is None:
             await self.read()
         await self._say(

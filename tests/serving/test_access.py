@@ -180,7 +180,7 @@ async def test_devices_publish_and_subscribe_with_jwts_and_keys(
 
 
 @in_loop
-async def test_a_stream_of_events_is_for_who_may_register(
+async def test_a_stream_of_events_or_a_poll_is_for_who_may_register(
     start: StartKeyed, issuer: Issuer
 ) -> None:
     contacts = app(issuer, 'register = ["{principal}"]')
@@ -197,6 +197,10 @@ async def test_a_stream_of_events_is_for_who_may_register(
             "/v1/events", params={"object": ["contacts/alice", "contacts/bob"]}
         )
         assert refused.status_code == 403
+        both = [{"object": "contacts/alice"}, {"object": "contacts/bob"}]
+        answer = await http.post("/v1/poll", json={"objects": both[:1]})
+        assert answer.json()["notifications"][0]["version"] == "4"
+        assert (await http.post("/v1/poll", json={"objects": both})).status_code == 403
 
 
 @in_loop
@@ -238,6 +242,52 @@ async def test_the_hook_decides_and_a_slow_one_holds_up_nobody_else(
             assert answer.is_success
             backend.status = 500
             assert node.ask("GET", "/v1/objects/contacts/never", jwt).status_code == 503
+
+
+@in_loop
+async def test_the_backend_is_asked_before_its_clients_publish(
+    start: StartKeyed, issuer: Issuer
+) -> None:
+    with running_backend() as backend:
+        lines = ('publish = ["**"]', f'hook = "{backend.url}"', "authorise_at_publish = true")
+        contacts = app(issuer, *lines, "hook_cache_seconds = 0", PATIENT)
+        node, jwt = start(contacts.text), issuer.jwt("alice", "contacts")
+
+        def published(credential: str, name: str) -> tuple[int, str]:
+            answer = node.publish_as(credential, f"contacts/{name}", 1)
+            (result,) = answer.json()["results"]
+            return answer.status_code, result.get("version") or result["error"]["code"]
+
+        async def publish(name: str) -> tuple[int, str]:
+            return await asyncio.to_thread(published, jwt, name)
+
+        backend.allows = lambda name: name != "no"
+        assert await publish("yes") == (200, "1")
+        assert await publish("no") == (403, "unauthorised")
+        assert published(contacts.key, "no") == (200, "1")
+        reset = {"app": "contacts", "name": "no"}
+        assert node.ask("POST", "/v1/reset", jwt, reset).status_code == 403
+        assert [asked.get("publish") for asked in backend.asked] == [["yes"], ["no"], ["no"]]
+
+        connect = mqtt_side.connect(V5, "d", user="contacts", password=jwt.encode())
+        async with RawMqtt(node.mqtt_port) as client:
+            await client.answers(codes.CONNACK, connect)
+            backend.answering.clear()
+            first_two = [
+                mqtt_side.publish(V5, f"contacts/{name}", b"2", qos=1, id=id)
+                for id, name in enumerate(("no", "yes"), 1)
+            ]
+            answers = asyncio.create_task(client.answers(codes.PUBACK, *first_two))
+            await until(lambda: len(backend.asked) == 4)
+            # Nobody else waits for the backend.
+            assert await asyncio.to_thread(published, contacts.key, "other") == (200, "1")
+            assert not answers.done()
+            backend.answering.set()
+            said = [(puback[3], puback[4:5]) for puback in await answers]
+            assert said == [(1, b"\x87"), (2, b"")]
+
+        backend.status = 500
+        assert await publish("yes") == (503, "unavailable")
 
 
 @in_loop
@@ -296,7 +346,7 @@ async def test_who_is_revoked_is_sent_away(start: StartKeyed, issuer: Issuer) ->
         assert trouble.code == "unauthorised", "a JWT without iat is older than any generation"
         assert len(fresh) == 2
         assert bob.connected
-        assert node.counter("revoked") == 2
+        assert node.counter("sessions_revoked") == 2
         assert node.publish_as(table.key, "contacts/x", 9).is_success
         assert (await first(bob, roskva.Notify)).version == 9
     async with roskva.Client(

@@ -141,10 +141,11 @@ def test_the_websocket_path_without_an_upgrade_is_an_ordinary_error(shared: Node
         b"\xff" * 10_000,
         os.urandom(1000),
         b"GET / HTTP/9.9\r\n\r\n",
-        b"POST /v1/publish HTTP/1.1\r\nHost: x\r\nContent-Length: nine\r\n\r\n",
+        b"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: nine\r\n\r\n",
         b"GET /" + b"x" * 100_000,
         b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
-        b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\n"
+        b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
     ],
     ids=range(8),
 )

@@ -22,7 +22,7 @@ HANDSHAKE_S = 4.0
 """Long enough for a handshake on a busy machine."""
 SETTINGS = f"[limits]\nhandshake_seconds = {HANDSHAKE_S}\nbody_seconds = {HANDSHAKE_S}"
 UPGRADE = (
-    b"GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Protocol: roskva.v1.json\r\n\r\n"
 )
@@ -83,9 +83,9 @@ def ended(node: Node, port: int, *said: bytes) -> list[tuple[bytes, float]]:
 UNFINISHED = {
     b"": b"",
     b"GET /healthz HT": b"HTTP/1.1 408",
-    b"GET /healthz HTTP/1.1\r\nHost: x\r\n": b"HTTP/1.1 408",
-    b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\n": b"HTTP/1.1 200",
-    b"POST /v1/publish HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{": b"HTTP/1.1 408",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n": b"HTTP/1.1 408",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\n": b"HTTP/1.1 200",
+    b"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{": b"HTTP/1.1 408",
     UPGRADE: b"HTTP/1.1 101",
 }
 """And how the answer begins."""
@@ -147,7 +147,7 @@ def test_whoever_is_done_in_time_may_be_silent(node: Node) -> None:
         )
         client.send(encode(Hello(PROTOCOL, bytes(8), "test")))
         reader = stack.enter_context(connection(node, node.port))
-        reader.sendall(b"GET /v1/events?object=test/x HTTP/1.1\r\nHost: x\r\n\r\n")
+        reader.sendall(b"GET /v1/events?object=test/x HTTP/1.1\r\nHost: localhost\r\n\r\n")
         # Longer than any deadline, seen by others who miss theirs twice.
         for _ in range(2):
             ended(node, node.port, b"")

@@ -70,6 +70,6 @@ async def test_after_a_scan_of_its_session_a_version_may_be_told_once_more(
         await client.register(key)
         told, by_then = await client.told(), dict(client.told_before)
         await asyncio.to_thread(await_that, lambda: client.told_before != by_then, PATIENCE_S)
-        assert node.counter("notified_again") == 1
+        assert node.counter("notifications_resent") == 1
         assert client.inbox.empty()
         await client.ack(told)

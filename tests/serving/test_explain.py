@@ -15,6 +15,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
+from paho.mqtt import client as paho
 from tests.loops import in_loop
 from tests.serving.drivers.mqtt import Mqtt5Driver
 from tests.serving.drivers.websocket import JsonDriver, Message, MsgpackDriver
@@ -225,6 +226,29 @@ async def test_an_mqtt_client_by_its_own_id_online_and_away(
 
 
 @in_loop
+async def test_a_client_that_is_away_by_the_id_that_its_application_gave(
+    start_node: StartNode, fresh: Callable[[], str]
+) -> None:
+    node, key = start_node("--registrars", "1", "--matchers", "2"), fresh()
+    node.publish(key, 1)
+    clients = []
+    for _ in range(2):
+        async with MsgpackDriver(node, "phone-17") as driver:
+            await driver.register(key)
+            await driver.took()
+            clients.append(client_of(driver))
+            said = ask(node, "clients/phone-17")
+            assert (said["presence"], said["client"]) == ("online", clients[-1])
+    await until(node, f"clients/{clients[1]}", "Offline")
+    said = explain(node, "client", "phone-17")
+    assert (said["presence"], said["client"]) == ("offline", clients[1])
+    assert said["others"] == clients[:1]
+    assert f"gave the same id: {clients[0]}." in said["sentence"]
+    nobody = explain(node, "client", "phone-18", ends_with=1)
+    assert "Clients are found by their own id (32 hexadecimal digits)" in nobody["sentence"]
+
+
+@in_loop
 async def test_matcher_down(start_node: StartNode) -> None:
     node = start_node("--registrars", "1", "--matchers", "2", "--shards", "2")
     key = next(f"test/{i}" for i in range(99) if shard_of(f"test/{i}", 2) == 1)
@@ -239,7 +263,7 @@ async def test_matcher_down(start_node: StartNode) -> None:
         assert said["registrations"][0]["state"] == "blind"
         about = explain(node, "object", key, ends_with=1)
         assert "state-1, which keeps shard 1, does not answer" in about["sentence"]
-        await until(node, "now", "state-1 does not answer: shard 1 takes no updates")
+        await until(node, "now", "state-1 does not answer: updates for shard 1 wait")
         os.kill(stopped, signal.SIGCONT)
         await until(node, f"clients/{client}", "Fresh")
         await until(node, "now", "Everything works")
@@ -301,6 +325,24 @@ async def test_unauthorised(keyed: tuple[Keyed, str]) -> None:
         assert [one["object"] for one in said["registrations"]] == ["test/alice/mail"]
     with pytest.raises(httpx.HTTPStatusError, match="403"):
         ask(node, f"clients/{client}")
+
+
+@in_loop
+async def test_an_mqtt_client_with_a_credential_by_its_own_id(keyed: tuple[Keyed, str]) -> None:
+    node, token = keyed
+    driver = Mqtt5Driver(node)
+    new = driver._new
+
+    def with_credential() -> paho.Client:
+        client = new()
+        client.username_pw_set("test", token)
+        return client
+
+    driver._new = with_credential  # type: ignore[method-assign]
+    async with driver:
+        await driver.register("test/alice/mail")
+    away = await until(node, f"clients/{driver.application}", "Offline", KEY)
+    assert away["registrations"][0]["object"] == "test/alice/mail"
 
 
 def test_the_admin_api_is_in_the_schema(shared: Node) -> None:

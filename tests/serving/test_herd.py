@@ -36,6 +36,7 @@ async def _scenario(node: Node, count: int) -> None:
         await asyncio.to_thread(node.publish, KEY, 2)
         told_s = await herd.until(lambda: herd.told(2) == count, 60.0)
         assert herd.back() == count
+        assert herd.wrong == 0
     sys.stderr.write(
         f"herd of {count}: came in {came_s:.1f} s ({first_time} turned away); after kill -9 all "
         f"back in {back_s:.1f} s from when the node was ready ({herd.turned_away} turned away), "

@@ -39,12 +39,13 @@ def exposed_by_all(node: Node) -> str:
 
 
 def scraped(node: Node) -> Numbers:
-    """By name and channel, kind or traffic, over all processes; without the prober's."""
+    """By name and channel, kind, traffic or way, over all processes; without the prober's."""
     numbers: defaultdict[tuple[str, str], float] = defaultdict(float)
     for family in text_string_to_metric_families(exposed_by_all(node)):
         for sample in family.samples:
             labels = sample.labels
-            label = labels.get("channel") or labels.get("kind") or labels.get("traffic") or ""
+            names = ("channel", "kind", "traffic", "way")
+            label = next((labels[name] for name in names if name in labels), "")
             if labels.get("traffic") == "probe":
                 continue
             numbers[sample.name.removeprefix("roskva_"), label] += sample.value
@@ -84,7 +85,8 @@ async def test_a_known_load_is_counted(start_node: StartNode, flags: tuple[str, 
         )
         numbers = await asyncio.to_thread(scraped, node)
         assert numbers["updates_published_total", "users"] == len(KEYS) * (VERSIONS + OLD)
-        assert numbers["updates_applied_total", ""] == len(KEYS) * VERSIONS
+        assert numbers["updates_applied_total", "fast"] == len(KEYS) * VERSIONS
+        assert numbers["updates_applied_total", "own"] == 0
         assert numbers["updates_old_total", ""] == len(KEYS) * OLD
         # Each was told at least the first of these and the last, and acked at least the last.
         assert numbers["notifications_total", "version"] >= 2 * len(records) * len(KEYS)

@@ -1,15 +1,29 @@
 """MQTT's own conformance cases, with paho as it is."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 from tests.loops import in_loop
 from tests.serving.drivers.mqtt import Mqtt3Driver, Mqtt5Driver, MqttDriver
-from tests.serving.nodes import Node, versions_of
+from tests.serving.nodes import HTTP, Node, versions_of
 
 Fresh = Callable[[], str]
 StartNode = Callable[..., Node]
+
+
+def collected(node: Node) -> int:
+    """How many clients its shards have forgotten."""
+    return sum(shard["collected"] for shard in HTTP.get(f"{node.url}/v1/status").json()["shards"])
+
+
+def await_collected(node: Node, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while collected(node) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
 
 both_versions = pytest.mark.parametrize("driver", [Mqtt3Driver, Mqtt5Driver])
 
@@ -77,7 +91,7 @@ async def test_c83_an_id_still_in_flight_is_passed_over_when_ids_have_gone_round
 
 @both_versions
 @in_loop
-async def test_c84_with_qos_0_the_current_version_is_told_on_every_connect(
+async def test_c84_with_qos_0_the_current_version_is_told_on_every_connect_until_it_is_acked(
     shared: Node, fresh: Fresh, driver: type[MqttDriver]
 ) -> None:
     key = fresh()
@@ -92,7 +106,13 @@ async def test_c84_with_qos_0_the_current_version_is_told_on_every_connect(
         for _ in range(2):
             await client.disconnect()
             await client.connect()
-            assert (await client.told()).version == 5
+            told = await client.told()
+            assert (told.version, told.receipt.qos) == (5, 1), "how it had subscribed is not kept"
+        await client.ack(told)
+        await client.disconnect()
+        await client.connect()
+        shared.publish(key, 6)
+        assert await client.took() == (key, 6)
 
 
 @both_versions
@@ -168,6 +188,23 @@ async def test_a_clean_session_forgets_the_subscriptions(
         assert await client.took() == (other, 1)
         await client.disconnect()
         client.clean = False
+        await client.connect()
+        assert not client.resumed
+
+
+@in_loop
+async def test_a_session_is_forgotten_when_it_has_expired(shared: Node, fresh: Fresh) -> None:
+    key = fresh()
+    shared.publish(key, 1)
+    async with Mqtt5Driver(shared) as client:
+        client.expiry_s = 1
+        await client.disconnect()
+        await client.connect()
+        await client.register(key)
+        assert await client.took() == (key, 1)
+        before = collected(shared)
+        await client.disconnect()
+        await asyncio.to_thread(await_collected, shared, before + 1)
         await client.connect()
         assert not client.resumed
 

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
+from roskva.channels.connections import Connections
 from roskva.channels.http_protocol import Entrance
 from roskva.channels.origins import Origins
 from roskva.channels.peers import Addresses, Peers
@@ -97,10 +98,11 @@ def test_pages_of_this_machine_may_use_a_node_without_keys(shared: Node, proxied
 
 
 def test_a_name_that_leads_here_need_not_be_ours(shared: Node) -> None:
-    """DNS rebinding: the page and the node seem to be of one origin."""
+    """DNS rebinding: the page and the node seem to be of one origin, which a GET does not say."""
     port = shared.port
     rebound = {"Host": f"evil.example:{port}"}
-    assert get(shared, f"http://evil.example:{port}", **rebound).status_code == 403
+    assert get(shared, f"http://evil.example:{port}", **rebound).status_code == 421
+    assert get(shared, None, **rebound).status_code == 421
 
 
 def test_pages_that_are_named_get_what_browsers_ask_for(proxied: Node) -> None:
@@ -187,7 +189,8 @@ def test_an_app_sees_the_client_in_front_of_the_proxy(proxies: list[str], client
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         peers = Peers(proxies)
-        port = HttpPort(app, None, Entrance(peers, Addresses(peers, 1000), 5.0, 5.0), {})
+        entrance = Entrance(peers, Addresses(peers, 1000), Connections(1000), 5.0, 5.0, 5.0)
+        port = HttpPort(app, None, entrance, {})
         serving = threading.Thread(target=lambda: asyncio.run(port.serve([listener])))
         serving.start()
         HTTP.get(

@@ -11,6 +11,8 @@ from tests.serving.drivers.websocket import MsgpackDriver
 from tests.serving.nodes import Node
 from tests.serving.slow_readers import SlowMqtt, SlowReader, SlowWebSocket
 
+from roskva.pipeline.node import online
+
 KEY = "test/busy"
 PAYLOAD_BYTES = 1024
 UPDATES = 3000
@@ -66,6 +68,8 @@ async def _scenario(
             peak = await _flood(node, publisher, quick)
             beside += await _latencies(publisher, quick)
             assert not quick.ended.done()
+            # So that an audit does not take them for clients whom the node has not told.
+            assert sum((await asyncio.to_thread(online, node.data)).values()) == count
 
             report("peak_growth_bytes", peak - before)
             report("median_latency_ms_alone", 1000 * statistics.median(alone))

@@ -157,10 +157,11 @@ class Mqtt5Driver(MqttDriver):
     fenced = "Session taken over"
     not_a_version = "Payload format invalid"
     receive_maximum: int | None = None
+    expiry_s = WEEK_S
 
     def _connect_options(self) -> dict[str, Any]:
         said = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        said.SessionExpiryInterval = 0 if self.clean else WEEK_S
+        said.SessionExpiryInterval = 0 if self.clean else self.expiry_s
         if self.receive_maximum is not None:
             said.ReceiveMaximum = self.receive_maximum
         return {"clean_start": self.clean, "properties": said}

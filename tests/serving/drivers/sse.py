@@ -19,6 +19,8 @@ class SseDriver(Driver):
         self.acked: dict[str, str] = {}
         """The part of an object in the id of the last event that was acked."""
         self.retry_ms: int | None = None
+        self._without_id: list[tuple[str, int | None, bytes | None]] = []
+        """Written together with the next event that has one."""
         self._reading: asyncio.Task[None] | None = None
 
     @property
@@ -61,6 +63,7 @@ class SseDriver(Driver):
             ):
                 answer.raise_for_status()
                 opened.set_result(None)
+                self._without_id.clear()
                 fields: dict[str, str] = {}
                 async for line in answer.aiter_lines():
                     if line:
@@ -82,5 +85,9 @@ class SseDriver(Driver):
             data = json.loads(fields["data"])
             version = None if data["version"] is None else int(data["version"])
             payload = base64.b64decode(data["payload"]) if "payload" in data else None
-            parts = fields["id"].split(".")
-            self.inbox.put_nowait(Told(data["object"], version, payload, parts))
+            self._without_id.append((data["object"], version, payload))
+            if "id" in fields:
+                parts = fields["id"].split(".")
+                for told in self._without_id:
+                    self.inbox.put_nowait(Told(*told, parts))
+                self._without_id.clear()
