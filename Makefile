@@ -9,6 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Many tests wait for processes that start or for timers that run out, so two cores serve three
 # workers; and whoever is done first takes over from the others.
 WORKERS := --dist worksteal -n
+NIGHT := tests/serving/test_night.py
 PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server "gcc:gcc libc6-dev"
 
 .PHONY: help demo test check verify sim bench bench-full soak lock screenshots documents vectors clean
@@ -50,12 +51,12 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 test: check $(QUICK_SPARK)
-	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql
 	@tools/java.sh
 	$(BIN)/pytest $(WORKERS) 3 -m "not verify" --durations 15 --costs
 
 verify: check $(QUICK_SPARK)
-	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium $(PEERS)
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql $(PEERS)
 	@tools/java.sh
 	$(BIN)/roskva sim --mutants
 	$(BIN)/roskva sim --exhaustive
@@ -64,8 +65,9 @@ verify: check $(QUICK_SPARK)
 
 soak: $(STAMP)
 	ROSKVA_KILL_ROUNDS=500 $(BIN)/pytest $(WORKERS) 2 -m verify tests/feed tests/store
-	ROSKVA_KILL_ROUNDS=300 $(BIN)/pytest $(WORKERS) 2 -m verify tests/serving
+	ROSKVA_KILL_ROUNDS=300 $(BIN)/pytest $(WORKERS) 2 -m verify tests/serving --ignore $(NIGHT)
 	@tools/java.sh
+	ROSKVA_SOAK_MINUTES=20 $(BIN)/pytest -s -m verify $(NIGHT)
 	ROSKVA_KILL_ROUNDS=100 $(BIN)/pytest -m verify tests/pipeline/test_with_node.py
 
 sim: $(STAMP)
@@ -95,7 +97,7 @@ vectors: $(STAMP)
 lock:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --extra spark --strip-extras \
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --extra postgres --extra spark --strip-extras \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean:

@@ -74,10 +74,11 @@ scrape_configs:
 `deploy/prometheus/roskva.rules.yml` has alerts, `deploy/grafana/roskva.json` a dashboard;
 [operations](operations.md) says what to do when an alert fires.
 
-Counting costs a few additions per update and per ack, and nothing per delivery. With sampling, the
-prober and somebody who asks every few seconds it is less than 3 % of what a core delivers
-(`benchmarks/serving/observed.py`). Counters begin at 0 when their process starts; `rate` and
-`increase` of Prometheus know how to deal with that.
+Counting costs a few additions per update and per ack, and nothing per delivery. What it costs with
+sampling, the prober and somebody who asks every few seconds is measured beside a node without all
+that: see "MQTT deliveries of an observed node" in the [benchmarks](benchmarks/README.md#serving).
+Counters begin at 0 when their process starts; `rate` and `increase` of Prometheus know how to deal
+with that.
 
 ## What is counted where
 
@@ -86,16 +87,31 @@ it count both.
 
 - `roskva_updates_published_total`: where a group of updates becomes durable, each once. A reset
   counts as an update.
+- `roskva_updates_refused_total` has a label `why`: `rate` (more updates in a second than allowed),
+  `bytes` (more bytes than an address may send without a key: a request counts as one update, as
+  it is not read), `shedding` (the node had too much to do) or `disk` (it was full).
+- `roskva_updates_applied_total` has a label `way`: `fast`, `bridge`, `own` or `start`. See
+  [who brings what](pipeline.md#the-bridge).
 - `roskva_updates_applied_total` and `roskva_updates_old_total`: by the matcher, as what came was
   newer than what it has in memory, or was not. An old version of an object that nobody online
   cares about is dropped by the store later, and counts as applied. On the fast path both add up
   to what was published. After a start, what is read again from the feed counts without having
   been published to this process. What came before a gap was closed comes again, and counts again,
   as old. What the bridge leaves out, because the range has something newer, counts nowhere.
-- `roskva_notifications_total`: what was handed to connections. Some of it is repeated: once a
-  minute each session is told again what it has not acked, and that counts in
-  `roskva_notifications_resent_total`, too. EventSource and MQTT with QoS 0 have no acks.
-- `roskva_acks_total`: each ack that was taken; one that repeats another counts as well.
+- `roskva_notifications_total`: once for each client and notification, when it is handed to the
+  client's connection or request. Who reads too slowly is left out and does not count; who is told
+  later what it had missed counts then. Some of it is repeated: once a minute (`resend_seconds`)
+  each session over a WebSocket or an own channel is told again what it has not acked, and that
+  counts in `roskva_notifications_resent_total`, too. MQTT and HTTP repeat nothing over one
+  connection.
+- `roskva_acks_total`: each ack that was taken; one that repeats another counts as well, and so does
+  one that a channel takes for its client (MQTT 5, subscribed without the current version). Streams
+  of events, polls and MQTT with QoS 0 have no acks.
+
+`roskva status` and `/v1/status` have the same counters by the same names, without `roskva_` and
+`_total`; what a label tells apart follows a dot, as in `acks_refused.forged`. Of those with the
+label `traffic` they have the users'. On a node that is left alone they all stand still, but for
+`collector_rounds`.
 """
 
 _COMMON = "All have the label `process`, but those of the pipeline and the prober."

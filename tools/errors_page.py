@@ -4,12 +4,14 @@ import inspect
 from collections.abc import Iterator
 
 from roskva import errors
+from roskva.channels.conversation import MAX_BAD_MESSAGES
 from roskva.channels.http import status_of
 from roskva.channels.mqtt.connection import CLOSING
 from roskva.channels.mqtt.terms import reason_of
-from roskva.channels.websocket import CORE_CLOSES, MAX_BAD_MESSAGES, close_code
+from roskva.channels.websocket import close_code
 from roskva.errors import BadMessage, Refused, RoskvaError, Unavailable
 from roskva.wire.mqtt.codes import V3_CONNACK, Reason
+from roskva.wire.websocket import CloseCode
 
 _HEAD = """\
 # Errors
@@ -32,7 +34,7 @@ HTTP answers with a status; where it is retriable, with Retry-After as well. Ove
 is a message, and the connection goes on unless the last column has a code that it is closed with. A
 frame that cannot be read closes it at once, and so do {MAX_BAD_MESSAGES} messages that are none of
 ours. When a session ends for a reason of ours, the client is told, often with "not before", and
-closed with {CORE_CLOSES}.
+closed with {CloseCode.COME_BACK}.
 
 MQTT 5 has a reason code for a connection (CONNACK, or DISCONNECT) and one for a publish (PUBACK).
 On 3.1.1 a CONNACK has few codes, shown in brackets; for anything else the connection is closed. Who
@@ -92,4 +94,4 @@ def _websocket(kind: type[RoskvaError]) -> str:
     if issubclass(kind, BadMessage):
         return str(close_code(kind))
     ends = kind.fatal or kind.code in CLOSING or issubclass(kind, Unavailable)
-    return str(CORE_CLOSES) if ends and issubclass(kind, (Refused, Unavailable)) else ""
+    return str(CloseCode.COME_BACK) if ends and issubclass(kind, (Refused, Unavailable)) else ""
