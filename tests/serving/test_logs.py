@@ -10,15 +10,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from roskva.disk import RealDisk
-from roskva.feed.log import Log
-from roskva.model import Update, shard_of
-from roskva.server.directory import DataDirectory
 from tests.loops import in_loop
 from tests.serving.conftest import StartNode
 from tests.serving.everybody import everybody
 from tests.serving.keyed import KeyedNode, publish_key
 from tests.serving.nodes import HTTP, PATIENCE_S, ROSKVA, Node, await_that
+
+from roskva.disk import RealDisk
+from roskva.feed.log import Log
+from roskva.model import Update, shard_of
+from roskva.server.directory import DataDirectory
 
 NAME, PAYLOAD, SECRET = "kept-to-ourselves", "the-payload-of-it", "correct-horse-battery"
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [a-z0-9-]+ [a-z_.]+: ")
