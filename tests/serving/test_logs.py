@@ -75,7 +75,7 @@ def test_the_log_tells_how_a_node_starts_what_it_recovers_and_how_it_stops(
 ) -> None:
     node = start_node("--log", "json")
     node.publish("test/x", 1)
-    await_that(lambda: _all_saved(node))
+    await_that(lambda: _all_saved(node), PATIENCE_S)
     node.stop()
     first = _lines(node)
     assert _story(first, "starts on", "ready after", "stopping", "stopped after")
@@ -86,7 +86,7 @@ def test_the_log_tells_how_a_node_starts_what_it_recovers_and_how_it_stops(
 
     node.start()
     node.publish("test/x", 2)
-    await_that(lambda: _all_saved(node))
+    await_that(lambda: _all_saved(node), PATIENCE_S)
     node.kill()
     second = _lines(node)[len(first) :]
     assert _one(second, "starts on").endswith("after it was stopped in order")
@@ -107,7 +107,7 @@ def _all_saved(node: Node) -> bool:
 def _commit_unsaved(node: Node, update: Update) -> None:
     """As a node leaves it that dies right after its commit."""
     data = DataDirectory.open(node.data)
-    with data.own(shard_of(update.key, data.meta.shards)) as shard:
+    with data.own(shard_of(update.object, data.meta.shards)) as shard:
         log = Log.open(RealDisk(), str(shard.feed_path), lineage=1, now_us=0)
         log.append([update])
         log.commit(0)
