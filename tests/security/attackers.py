@@ -124,13 +124,13 @@ ATTACKS: Final[dict[str, Use]] = {
 
 
 async def _keep(
-    use: Use, scheme: str, port: int, number: asyncio.Semaphore, came: asyncio.Event
+    use: Use,
+    tls: ssl.SSLContext | None,
+    port: int,
+    number: asyncio.Semaphore,
+    came: asyncio.Event,
 ) -> None:
     """Whoever is sent away comes back."""
-    tls = None
-    if scheme == "https":
-        tls = ssl.create_default_context()
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     while True:
         with suppress(OSError, TimeoutError):
             async with number:
@@ -157,13 +157,20 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
+def _believing_all() -> ssl.SSLContext:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    return tls
+
+
 async def _main(kind: str, scheme: str, http_port: str, mqtt_port: str, count: str) -> None:
     os.nice(_NICE)
     use = ATTACKS[kind]
+    tls = _believing_all() if scheme == "https" else None  # one: each is a megabyte
     port, number = int(mqtt_port if use in OVER_MQTT else http_port), asyncio.Semaphore(_AT_ONCE)
     while await asyncio.to_thread(sys.stdin.readline):
         came = [asyncio.Event() for _ in range(int(count))]
-        attacking = [asyncio.ensure_future(_keep(use, scheme, port, number, at)) for at in came]
+        attacking = [asyncio.ensure_future(_keep(use, tls, port, number, at)) for at in came]
         await asyncio.sleep(_UNTIL_AT_IT_S)
         with suppress(TimeoutError):  # to come all at once is another attack
             async with asyncio.timeout(_UNTIL_ALL_CAME_S):
