@@ -172,6 +172,44 @@ def test_a_version_from_before_a_reset_that_comes_late_is_a_reason_to_look() -> 
     assert client.events[1:] == [Notify("app/a", 3, after)]
 
 
+def test_however_often_it_comes_and_whatever_is_acked_between() -> None:
+    """An ack of what was late is no reason to believe the next copy."""
+    before, after = (5 << 20) | 1, (5 << 20) | 2
+    client = LoneClient()
+    client.register("app/a")
+    client.settle()
+    for version, epoch in ((1, before), (None, after), (2, after)):
+        client.hear(notifications=[Notification("app/a", version, epoch)])
+        client.step(Acknowledge("app/a", version, epoch))
+    client.clear()
+    for _ in range(3):
+        client.hear(notifications=[Notification("app/a", 10**15, before)])
+        client.step(Acknowledge("app/a", None, before))
+    assert client.events == 3 * [NotifyUnknown("app/a", before)]
+    client.hear(notifications=[Notification("app/a", 2, after)])
+    assert len(client.events) == 3  # the latest is acked, and stays so
+
+
+def test_a_late_version_from_an_epoch_never_heard_of_makes_no_session_repeat_itself() -> None:
+    """It looks like a reset, so what is current looks late from then on: the client is told to look
+    each time, and the server hears that it has."""
+    before, after = (5 << 20) | 1, (5 << 20) | 2
+    client = LoneClient()
+    client.register("app/a")
+    client.settle()
+    for version, epoch in ((2, after), (1, before)):
+        client.hear(notifications=[Notification("app/a", version, epoch)])
+        client.step(Acknowledge("app/a", version if epoch == after else None, epoch))
+    client.clear()
+    client.hear(notifications=[Notification("app/a", 3, after)])
+    assert client.events == [NotifyUnknown("app/a", after)]
+    client.step(Acknowledge("app/a", None, after))
+    client.run(1)
+    assert [ack for message in client.messages() for ack in message.acks][-1:] == [
+        Ack("app/a", 3, after)
+    ]
+
+
 def keep_alive(client: LoneClient, seconds: float) -> None:
     """The server answers, but never about the registration."""
     for _ in range(int(seconds)):

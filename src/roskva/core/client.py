@@ -147,6 +147,9 @@ class ClientMachine:
         self.heard: dict[Key, Known] = {}
         self.former: dict[Key, Known] = {}
         """Heard of objects whose unregistration is not confirmed."""
+        self.left: dict[Key, dict[int, int]] = {}
+        """Epochs that acks of this session left for another mark: what still comes in them is late.
+        And the version that came last in each: whoever has looked since then knows it."""
         self.early: dict[Key, Notification] = {}
         """Told after a restart, before the application has restated its registrations."""
         self.to_sync: list[bytes] = []
@@ -258,7 +261,7 @@ class ClientMachine:
     def _drop(self, key: Key) -> None:
         del self.wanted[key]
         self.digest.remove(hash_of(key))
-        for table in (self.acks, self.acked, self.heard):
+        for table in (self.acks, self.acked, self.heard, self.left):
             table.pop(key, None)
 
     def _acknowledge(self, ack: Acknowledge) -> None:
@@ -266,9 +269,13 @@ class ClientMachine:
         if ack.key not in self.wanted or known is None or ack.epoch == NO_EPOCH:
             return
         version = NO_VERSION if ack.version is None else ack.version
-        acked = self.acked.get(ack.key, NEVER)
-        self.acked[ack.key] = freshness.after_ack(acked, version, ack.epoch, known)
-        self._send_ack(Ack(ack.key, ack.version, ack.epoch))
+        if version == NO_VERSION and ack.key in self.left:
+            version = self.left[ack.key].get(ack.epoch, NO_VERSION)
+        before = self.acked.get(ack.key, NEVER)
+        acked = self.acked[ack.key] = freshness.after_ack(before, version, ack.epoch, known)
+        if before[1] != NO_EPOCH and mark_of(before[1]) != mark_of(acked[1]):
+            self.left.setdefault(ack.key, {})[before[1]] = NO_VERSION
+        self._send_ack(Ack(ack.key, None if version == NO_VERSION else version, ack.epoch))
 
     def _send_ack(self, ack: Ack) -> None:
         self.acks[ack.object] = ack
@@ -382,6 +389,7 @@ class ClientMachine:
         self.retries.reset()
         self.beat_at = self.now + self.dice.smear(self.heartbeat)
         self.server_digest = None
+        self.left.clear()
         if not self.reissued:
             self.reissued = True
             if self.resumed:
@@ -449,6 +457,11 @@ class ClientMachine:
             return
         version = NO_VERSION if notification.version is None else notification.version
         known = (version, epoch)
+        if key in self.left and epoch in self.left[key]:
+            self.left[key][epoch] = version
+            self.counters["delivered"] += 1
+            self._deliver(NotifyUnknown(key, epoch))  # late, and no reason to go back to that mark
+            return
         acked = self.acked.get(key, NEVER)
         told = due(acked, known)
         if told is Due.VERSION and mark_of(acked[1]) not in (NO_MARK, mark_of(epoch)):
