@@ -11,10 +11,12 @@ the silence.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
+from roskva.model import Key
 from roskva.wire import codec
-from roskva.wire.links import FromShard, ToShard
+from roskva.wire.links import CurrentVersion, FromShard, Push, Pushes, ToShard, Versions
 
 if TYPE_CHECKING:
     from roskva.simulation.clients import AnyClient
@@ -157,6 +159,8 @@ class Datagrams(Connection):
         delay = self.world.net.delay() + self.ends[to].slowness
         most = 2.0 if self.lossy else 0.1
         self.world.clock.after(delay + dice.random() * most, lambda: self._arrive(to, frame))
+        if to == "client" and self.world.net.copies is not None:
+            self.world.net.copies.append(lambda: self._arrive(to, frame))
         if dice.random() < 0.1:
             if self.lossy and dice.random() < 0.5:
                 most = _VERY_LATE
@@ -229,6 +233,8 @@ class Link(_Wire):
         self.registrar = registrar
         self.shard = shard
         self.poisoned = False
+        self.said: set[tuple[Key, int, int]] = set()
+        """By its shard: which object stands at which version, in which epoch."""
 
     def send(self, to: End, message: ToShard | FromShard) -> None:
         net, frame, node = self.world.net, codec.encode_link(message), self.ends[to]
@@ -246,7 +252,17 @@ class Link(_Wire):
         if to == "shard":
             self.shard.from_link(self, codec.decode_to_shard(frame))
         else:
-            self.registrar.from_link(self, codec.decode_from_shard(frame))
+            message = codec.decode_from_shard(frame)
+            self._note(message)
+            self.registrar.from_link(self, message)
+
+    def _note(self, message: FromShard) -> None:
+        said: Sequence[Push | CurrentVersion] = ()
+        if isinstance(message, Pushes):
+            said = message.pushes
+        elif isinstance(message, Versions):
+            said = message.known
+        self.said.update((one.object, one.version, one.epoch) for one in said)
 
     def drop(self, by: End) -> None:
         """One side gives it up; the other learns of it if it can be reached."""
@@ -268,6 +284,8 @@ class Network:
         self.lossy = 0.0
         self.slow = 0.0
         self.cuts: dict[tuple[str, str], str] = {}
+        self.copies: list[Callable[[], None]] | None = None
+        """Brings once more what clients of own channels are sent; None: nobody keeps any."""
 
     def delay(self) -> float:
         dice = self.world.dice

@@ -41,7 +41,7 @@ class Operator:
             return
         self.busy = True
         for publisher in publishers:
-            publisher.busy_resetting = True
+            publisher.resetting = True
         self.world.clock.after(patience, lambda: self._when_idle(goes_back, overtaking))
 
     def _when_idle(self, goes_back: bool, overtaking: bool) -> None:
@@ -64,7 +64,7 @@ class Operator:
         self.busy = False
         self.world.seen(f"{app} reset")
         for publisher in self.world.publishers.values() if app == APP else ():
-            publisher.busy_resetting = False
+            publisher.resetting = False
             if overtaking:
                 publisher.change_if_idle(for_the_last_time=self.world.dice.random() < 0.5)
 

@@ -36,7 +36,9 @@ class ObjectPublisher:
         self.last_change = last_change
         self.version = _ERAS * _ERA
         self.in_flight = 0
-        self.busy_resetting = False
+        self.resetting = False
+        self.silent_until = 0.0
+        """A reset that was tried several times may come once more until then."""
         self.forged = 0
         """How often: no version stands for two changes."""
         self.stopped = False
@@ -52,6 +54,10 @@ class ObjectPublisher:
             world.clock.after(min(delay, self.last_change - now), self.run)
         if not self.busy_resetting and not (self.in_flight and swarm.ordered):
             self.change()
+
+    @property
+    def busy_resetting(self) -> bool:
+        return self.resetting or self.world.clock.now < self.silent_until
 
     def is_idle(self) -> bool:
         return not (self.in_flight or self.busy_resetting or self.stopped)
@@ -104,7 +110,7 @@ class ObjectPublisher:
         """Whoever forges has it reset."""
         if self.busy_resetting or self.in_flight:
             return False
-        self.busy_resetting = True
+        self.resetting = True
         self.forged += 1
         forged = self.forged * FORGED + self.version
         stamp = self.world.oracle.change(self.key, forged)
@@ -117,40 +123,50 @@ class ObjectPublisher:
 
     def reset_later(self) -> None:
         """Not before copies on slow paths are there: after the reset it would be forged again."""
-        self.world.clock.after(STRAGGLERS, self._reset_when_idle)
+        self.world.clock.after(STRAGGLERS, self.reset_when_idle)
 
     def reset_again(self) -> None:
         """A reset that was lost with its part of the feed has to be repeated by the operator."""
-        if self.forged and not self.busy_resetting:
-            self.busy_resetting = True
-            self._reset(self.world.oracle.stamp[self.key])  # nothing changed at the backend
+        if self.forged and not self.resetting:
+            self.resetting = True
+            self._reset(self.world.oracle.stamp[self.key], 0.0)  # nothing changed at the backend
 
     def reset(self) -> None:
-        self._reset(self.world.oracle.change(self.key, None))
+        self._reset(self.world.oracle.change(self.key, None), 0.0)
 
-    def _reset_when_idle(self) -> None:
+    def reset_when_idle(self) -> None:
         if self.in_flight:
-            self.world.clock.after(0.5, self._reset_when_idle)
+            self.world.clock.after(0.5, self.reset_when_idle)
             return
         self.reset()
 
-    def _reset(self, stamp: int) -> None:
-        """Whoever tries again draws a new mark: a reset that comes twice resets twice."""
+    def reset_once(self, registrar: RegistrarNode) -> None:
+        """Through this registrar, whatever is answered."""
+        self.world.oracle.change(self.key, None)
+        registrar.submit(Update(self.key, self._mark(), reset=True), lambda outcome: None)
+
+    def _mark(self) -> int:
         mark = reset_mark(self.world.dice.getrandbits(64))
         self.world.oracle.marks.setdefault(self.key, {NO_MARK}).add(mark)
+        return mark
+
+    def _reset(self, stamp: int, silence: float) -> None:
+        """Whoever tries again draws a new mark: a reset that comes twice resets twice. So nothing
+        is published before the first try can come no more."""
+        mark = self._mark()
         done: list[bool] = []
 
         def acknowledged() -> None:
             if not done:
                 done.append(True)
-                self.busy_resetting = False
+                self.resetting, self.silent_until = False, self.world.clock.now + silence
                 self.world.seen("reset")
                 self.world.oracle.published(self.world.clock.now, self.key, stamp)
 
         def again() -> None:
             if not done:
                 done.append(True)
-                self._reset(stamp)
+                self._reset(stamp, STRAGGLERS)
 
         self._send(Update(self.key, mark, reset=True), acknowledged)
         self.world.clock.after(_RETRY, again)

@@ -28,6 +28,7 @@ from roskva.host.registrar import HostEffect, HostEvent, RegistrarHost
 from roskva.model import NOBODY, Principal, Update
 from roskva.simulation.devices import Socket
 from roskva.simulation.network import Connection, Datagrams, Link, ServerEnd
+from roskva.simulation.oracle import Violation
 from roskva.simulation.process import SimulatedProcess
 from roskva.wire import codec
 from roskva.wire.links import FromShard
@@ -200,8 +201,18 @@ class RegistrarNode(SimulatedProcess):
             for effect in self.host.step(self.events[0], self.now()):
                 self.carry_out(effect)
             self.events.popleft()
+            self._check_current()
         if self.alive:
             self.set_timer()
+
+    def _check_current(self) -> None:
+        """What counts as current was said on the link that is up, and on none before it."""
+        for watched in self.core.watched.values():
+            link = self.links.get(watched.shard)
+            if link is not None and self.core.interests.is_current(watched):
+                assert watched.known is not None
+                if (watched.key, *watched.known) not in link.said:
+                    raise Violation(f"{self.name} believes a link that broke about {watched.key}")
 
     def counters(self) -> dict[str, int]:
         return self.core.counters

@@ -247,8 +247,10 @@ class ShardNode(SimulatedProcess):
     def _check_collected(self, effect: effects.Persist, lost_at: float) -> None:
         """Of whoever is not there, and was not for long, as its row says by now. `lost_at`: as the
         shard had it when it decided."""
-        if any(isinstance(write, effects.DropObject) for write in effect.writes):
-            self.world.seen("object dropped")
+        for write in effect.writes:
+            if isinstance(write, effects.DropObject):
+                self.world.seen("object dropped")
+                self.world.dropped.add(write.key)
         dropped = [write for write in effect.writes if isinstance(write, effects.DropClient)]
         if len(dropped) < len(effect.writes):
             return

@@ -1,9 +1,9 @@
 """One simulated cluster: built from a tape, broken as the tape says, healed and judged.
 
-Safety is checked while it runs. Then the faults stop, one registrar stays dead for good where there
-are several, and everybody else must be fresh within `bound()`; once more after another round of
-updates; then nothing more may be said, and when the clients leave, nothing of them may be left in
-memory.
+Safety is checked while it runs. Then the faults stop, one registrar stays dead where there are
+several, and everybody else must be fresh within `bound()`; once more after another round of
+updates, and after each of a few histories that chance seldom brings about; then nothing more may be
+said, and when the clients leave, nothing of them may be left in memory.
 """
 
 import traceback
@@ -21,6 +21,7 @@ from roskva.core.identity import Standing, TokenKeys
 from roskva.feed.base import START, Batch, Marker
 from roskva.host.shard import GAP_CLOSED_S
 from roskva.model import NO_VERSION, NOBODY, Key, Principal, Update, shard_of
+from roskva.simulation import histories
 from roskva.simulation.clients import APP, AnyClient, ClientNode, OwnChannelNode
 from roskva.simulation.devices import MqttNode
 from roskva.simulation.faults import inject
@@ -33,11 +34,8 @@ from roskva.simulation.process import Clock
 from roskva.simulation.registrar import RegistrarNode
 from roskva.simulation.shard import ShardNode
 from roskva.simulation.tape import Tape
-from roskva.store import rows as layout
 
 MAX_HELD_BYTES: Final = 64 * 1024
-_HELD_AT_MOST: Final = 2.0 + 0.5 + 2.0
-"""A shard is away, a registrar dials it again, and the publish and its answer take some time."""
 _KEY: Final = b"an even simpler simulation key!!"
 
 COUNTED: Final = (
@@ -80,7 +78,8 @@ class World:
         self.healed = False
         self.restored_at = -inf
         """When a store last came back as it had been before."""
-        self.dead_for_good: RegistrarNode | None = None
+        self.dropped: set[Key] = set()
+        """Objects whose rows were dropped because nobody needs them."""
         self.objects = [f"{APP}/object-{i}" for i in range(swarm.objects)]
         self.shards = [ShardNode(self, i) for i in range(swarm.shards)]
         self.registrars = [RegistrarNode(self, i) for i in range(swarm.registrars)]
@@ -133,28 +132,25 @@ class World:
             self.clock.after(fault.at, partial(inject, self, fault))
         self.clock.run(self.swarm.fault_time)
         self.heal()
-        self._finish_resets()
+        self.finish_resets()
         if self.operator.went_back and not all(shard.intact for shard in self.shards):
             self.operator.reset_when_quiet(goes_back=False)  # it was lost with a part of the feed
-            self._finish_resets()
+            self.finish_resets()
         self.clock.run(self.clock.now + self.bound())
         self.check_liveness(self.vouches_to)
         self.check_rows()
         self.hoarder.check()
         self.check_prompt()
-        self.check_held()
-        self.clock.run(self.clock.now + self.bound())
-        self.check_liveness(lambda client, key: True)
-        if self.tape.seed % 2 == 0:
-            self.check_app_reset()
-        else:
-            self.check_placed()
+        for history in histories.of(self.tape.seed):
+            history(self)
+            self.clock.run(self.clock.now + self.bound())
+            self.check_liveness(lambda client, key: True)
         self.operator.reset_other()
         self.check_quiet()
         self.check_feeds()
         self.check_empty()
 
-    def _finish_resets(self) -> None:
+    def finish_resets(self) -> None:
         busy = self.publishers.values()
         while self.operator.busy or any(publisher.busy_resetting for publisher in busy):
             self.clock.run(self.clock.now + 5.0)
@@ -183,7 +179,7 @@ class World:
                 registrar.reload()
 
     def heal(self) -> None:
-        """Faults stop. What they left behind stays; one registrar of several never comes back."""
+        """Faults stop. What they left behind stays; one registrar of several stays dead."""
         self.healed = True
         for publisher in self.publishers.values():
             publisher.stopped = True
@@ -198,12 +194,13 @@ class World:
             node.slowness = 0.0
         for shard in self.shards:
             shard.heal()
+        stays_dead = None
         if len(self.registrars) > 1:
-            self.dead_for_good = self.registrars[self.dice.randrange(len(self.registrars))]
-            self.dead_for_good.crash()
+            stays_dead = self.registrars[self.dice.randrange(len(self.registrars))]
+            stays_dead.crash()
         for registrar in self.registrars:
-            if not registrar.alive and registrar is not self.dead_for_good:
-                registrar.start()
+            if registrar is not stays_dead:
+                registrar.start_again()
         for publisher in self.publishers.values():
             if self.lost_history(publisher.key):
                 publisher.reset_again()
@@ -237,14 +234,10 @@ class World:
         """When all is well nobody waits for a timer that would find what was forgotten: updates
         come at once by the fast path, or soon by the bridge, and by no other way."""
         bridged = self.bridge.is_at_work()
-        for publisher in self.publishers.values():
-            publisher.change()
-        swarm, everybody = self.swarm, self.everybody()
-        slices = len(everybody) * swarm.objects * (swarm.slice_delay + 0.01)
-        windows = swarm.registrations * swarm.app_delay
-        waited = 1.0 + 20 * swarm.latency + swarm.batch_s
+        self.change_all()
+        swarm = self.swarm
         own = [shard.ways.counts["own"] for shard in self.shards]
-        self.clock.run(self.clock.now + waited + slices + windows)
+        self.clock.run(self.clock.now + self.told_within())
         if swarm.fast_path:
             self.check_liveness(self.vouches_to)
         elif bridged:
@@ -253,60 +246,6 @@ class World:
             self.check_liveness(self.vouches_to)
             if own != [shard.ways.counts["own"] for shard in self.shards]:
                 raise Violation("a shard read by itself what a living bridge would have brought")
-
-    def check_held(self) -> None:
-        """Shards go away under publishes, and come back before anybody has to know: some have been
-        sent by then and some have not, and some are in a group that is not durable."""
-        swarm, dice = self.swarm, self.dice
-        for publisher in self.publishers.values():
-            registrar, early = self.pick_registrar(), dice.random() * 3 * swarm.latency
-            assert registrar is not None
-            late = partial(publisher.change_once, registrar, _HELD_AT_MOST)
-            self.clock.after(dice.choice((0.0, early, early + dice.random())), late)
-        self.clock.run(self.clock.now + 2 * dice.random() * swarm.latency)
-        for shard in self.shards:
-            shard.crash()
-            self.clock.after(1.0 + dice.random(), shard.start_again)
-
-    def check_placed(self) -> None:
-        """Shards come back, and cannot read the rows of clients for as long as it takes to be told
-        who is online: whoever is stays on record (`ShardNode._check_collected`)."""
-        for shard in self.shards:
-            shard.crash()
-            shard.store.refused_prefixes = (layout.CLIENT,)
-            shard.start_again()
-        swarm, grace = self.swarm, self.shards[0].collecting.lost_grace
-        self.clock.run(self.clock.now + 2.0 + grace)
-        for shard in self.shards:
-            shard.store.refused_prefixes = ()
-        within = max(shard.collected_within() for shard in self.shards)
-        kept = max(swarm.client_keep, min(swarm.mqtt_expiry, 60.0))
-        self.clock.run(self.clock.now + (kept + grace + within) * (1 + 2 * swarm.drift))
-
-    def check_app_reset(self) -> None:
-        """All is well, but for one client that is away: everybody is told unknown, in one epoch,
-        and then the lower versions that follow."""
-        away = self.dice.choice(self.clients)
-        away.crash()
-        identity = away.identity
-        for client in self.clients:
-            client.unknown_in = {}
-        self.operator.reset_when_quiet(goes_back=True, patience=0.0)
-        self._finish_resets()
-        self.clock.run(self.clock.now + 5.0)
-        away.start()
-        self.clock.run(self.clock.now + self.bound())
-        for client in self.clients:
-            if client is away and identity is None:
-                continue  # it is somebody else now, who has just registered
-            for key in client.app.wanted:
-                if len(client.unknown_in.get(key, ())) != 1:
-                    times = len(client.unknown_in.get(key, ()))
-                    raise Violation(f"{client.name} was told {times} times that {key} was reset")
-        for publisher in self.publishers.values():
-            publisher.change()
-        self.clock.run(self.clock.now + self.bound())
-        self.check_liveness(lambda client, key: True)
 
     def check_quiet(self) -> None:
         before = [client.deliveries for client in self.clients]
@@ -422,6 +361,20 @@ class World:
             self.clock.after(looked + 0.5, partial(check, answered))
 
     # Small services.
+
+    def change_all(self) -> None:
+        for publisher in self.publishers.values():
+            publisher.change()
+
+    def known_within(self) -> float:
+        """Registrars, of a change that comes by the fast path."""
+        return 1.0 + 20 * self.swarm.latency + self.swarm.batch_s
+
+    def told_within(self) -> float:
+        """Clients, some of which take one thing after the other."""
+        swarm = self.swarm
+        slices = len(self.everybody()) * swarm.objects * (swarm.slice_delay + 0.01)
+        return self.known_within() + slices + swarm.registrations * swarm.app_delay
 
     def shard_of(self, key: Key) -> ShardNode:
         return self.shards[shard_of(key, self.swarm.shards)]
