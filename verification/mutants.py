@@ -307,7 +307,12 @@ back before the server heard that it had left, and told nothing
         elif key in self.former: → elif False:
 late version from before a reset believed
     core.client:ClientMachine._notified
+        if key in self.left and epoch in self.left[key]: → if False:
+    core.client:ClientMachine._notified
         mark_of(acked[1]) not in (NO_MARK, mark_of(epoch)) → False
+late version from before a reset believed when it comes again
+    core.client:ClientMachine._notified
+        if key in self.left and epoch in self.left[key]: → if False:
 client hands on whatever it is told
     core.client:ClientMachine._notified
         told = due(acked, known) → told = Due.VERSION
