@@ -66,6 +66,37 @@ async def test_what_was_read_together_is_passed_on_together_and_at_once() -> Non
     assert [update.object for update in one.front.published] == [X, Y]
 
 
+class AskedFront(RecordingFront):
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[list[str], Outcomes]] = []
+
+    def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
+        self.asked.append(([update.object for update in updates], answered))
+
+
+@in_loop
+async def test_what_came_meanwhile_goes_with_what_a_publisher_says_when_it_is_answered() -> None:
+    front = AskedFront()
+    one = Side(V3, front)
+    one.open()
+    one.receive(side.publish(V3, X, b"1", 1, 5))
+    one.receive(side.publish(V3, X, b"2", 1, 6))
+    (_, answered), *others = front.asked
+    assert not others
+    answered([1])
+    one.receive(side.publish(V3, Y, b"1", 1, 7))
+    assert [objects for objects, _ in front.asked] == [[X], [X, Y]]
+    front.asked[1][1]([2, 1])
+    one.receive(side.publish(V3, X, b"3", 1, 8) + side.publish(V3, X, b"4", 1, 9))
+    one.receive(side.publish(V3, Y, b"2", 1, 10))
+    front.asked[2][1]([3, 4])
+    await until(lambda: len(front.asked) == 4)  # though nothing more is said
+    assert [objects for objects, _ in front.asked[2:]] == [[X, X], [Y]]
+
+
 class RefusingFront(RecordingFront):
     def publish(self, principal: Principal, updates: Sequence[Update], answered: Outcomes) -> None:
         answered([TooFast("slow down") for _ in updates])
