@@ -2,6 +2,7 @@
 
 import pytest
 from benchmarks.coldnotify.latency import growth
+from benchmarks.collection import total_of
 from benchmarks.result import Result
 from benchmarks.thialfi import must_not_rise, share_within
 
@@ -10,6 +11,15 @@ def test_growth_is_the_slope_of_milliseconds_in_microseconds() -> None:
     found = growth("latency", [(0.0, 1.0), (1000.0, 2.5), (2000.0, 4.0)], theirs=1.51)
     assert found.value == pytest.approx(1.5)
     assert not found.beaten_by(1.51)
+
+
+def test_a_counter_is_the_total_over_its_labels_and_nothing_that_is_said_of_it() -> None:
+    text = (
+        "# HELP roskva_x_total Clients that were away for too long.\n"
+        "# TYPE roskva_x_total counter\n"
+        'roskva_x_total{shard="0"} 3\nroskva_x_total{shard="1"} 4\nroskva_y_total 5\n'
+    )
+    assert total_of("roskva_x_total", text) == 7
 
 
 @pytest.mark.parametrize(("last", "met"), [(5.4, True), (6.0, False)])
