@@ -20,20 +20,21 @@ from roskva.core.effects import Effect, LoadPage, Page
 from roskva.core.expiry import ALWAYS
 from roskva.core.rows import Rows
 
-MAX_PAGE_ROWS: Final = 100
+MAX_PAGE_ROWS: Final = 12
 
 
 class CollectorConfig(msgspec.Struct, frozen=True):
     """In seconds."""
 
     page_rows: int = MAX_PAGE_ROWS
+    """Few: whoever is to be told something meanwhile waits for a page to be looked through."""
     objects: bool = False
     """Whether any app drops objects. If not, they need not be read."""
     first_delay: float = 10.0
     """After a start, which is busy enough."""
-    delay: float = 0.02
+    delay: float = 0.01
     """From one page to the next where there is something to collect, and in the first round."""
-    idle_delay: float = 0.5
+    idle_delay: float = 0.06
     """Otherwise."""
     pause: float = 600.0
     """From one round to the next."""
