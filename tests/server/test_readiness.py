@@ -7,7 +7,7 @@ from tests.loops import in_loop, until
 from tests.server.fronts import registrar_of_one_shard
 
 from roskva.links.framing import Framed
-from roskva.server.executor import SocketLink
+from roskva.links.shard_link import SocketLink
 from roskva.wire.codec import encode_link
 from roskva.wire.links import Welcome
 

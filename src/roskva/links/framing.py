@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from roskva.wire.codec import decode_from_shard, encode_link
-from roskva.wire.links import MAX_LINK_FRAME_BYTES, Ask, Forget, ProcessAnswer
+from roskva.wire.links import MAX_LINK_FRAME_BYTES, Ask, ProcessAnswer, ToShard
 
 _LENGTH_BYTES: Final = 4
 T = TypeVar("T")
@@ -81,13 +81,21 @@ async def ask(path: str, question: Ask, timeout_s: float) -> dict[str, Any]:
     return answer
 
 
-async def exchange(path: str, message: Ask | Forget, kind: type[T], timeout_s: float) -> T:
-    """The first answer of this kind, over a stream of its own. Raises `OSError` or `TimeoutError`
-    if there is none."""
+async def exchange(
+    path: str,
+    message: ToShard,
+    kind: type[T],
+    timeout_s: float,
+    greeting: ToShard | None = None,
+) -> T:
+    """The first answer of this kind, over a stream of its own, which may need a `greeting`. Raises
+    `OSError` or `TimeoutError` if there is none."""
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def opened(stream: Framed) -> None:
-        stream.send(encode_link(message))
+        for each in (greeting, message):
+            if each is not None:
+                stream.send(encode_link(each))
 
     def received(stream: Framed, frame: bytes) -> None:
         found = decode_from_shard(frame)

@@ -1,4 +1,4 @@
-"""The executors of the hosts on an event loop, and the links between them.
+"""The executors of the hosts on an event loop, and the link between two in one process.
 
 Events in, effects out, one step at a time.
 
@@ -24,8 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-import msgspec
-
 from roskva.core.effects import (
     Apply,
     Close,
@@ -49,7 +47,7 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
-from roskva.errors import BadMessage, RoskvaError
+from roskva.errors import RoskvaError
 from roskva.feed.base import Batch, Committed, Foreign, Idle, Marker, Missing
 from roskva.feed.commit import Committer, GroupCommit, Handover
 from roskva.feed.log import Log
@@ -66,7 +64,7 @@ from roskva.host.effects import (
 )
 from roskva.host.registrar import RegistrarHost
 from roskva.host.shard import SLICE, ShardHost
-from roskva.links.framing import Framed
+from roskva.links.shard_link import LinkEnd
 from roskva.net.writer import Writer
 from roskva.server.access.authority import Authority
 from roskva.server.authorisation import Authorisation
@@ -74,15 +72,13 @@ from roskva.store import rows as layout
 from roskva.store.base import Store
 from roskva.store.rocksdb import RocksStore
 from roskva.store.worker import StoreWorker
-from roskva.wire.codec import decode_from_shard, encode_link
-from roskva.wire.links import FromShard, LinkRefused, ToShard
+from roskva.wire.links import FromShard, ToShard
 from roskva.wire.messages import ServerMessage
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _NEVER: Final = float("inf")
 _TICK: Final = Tick()
-_REDIAL_S: Final = 0.1
 _MARKER: Final = "matcher"
 """Under this name a shard's own marker is kept in its feed."""
 
@@ -91,13 +87,6 @@ class Host(Protocol):
     def step(self, event: Any, now: float) -> list[Any]: ...
 
     def next_deadline(self) -> float | None: ...
-
-
-class LinkEnd(msgspec.Struct, frozen=True):
-    """Of a link between a registrar and a shard, as the executor on this side of it has it."""
-
-    send: Callable[[Any], None]
-    drop: Callable[[], None]
 
 
 class Executor:
@@ -396,11 +385,9 @@ class RegistrarExecutor(Executor):
         effect.request(effect.outcomes)  # type: ignore[operator]
 
 
-# The registrar's ends of its links. Each keeps its link up: when it breaks, it is opened again.
-
-
 class LocalLink:
-    """Messages are handed over as they are."""
+    """A registrar's end of a link: messages are handed over as they are, and when it breaks, it is
+    opened again."""
 
     def __init__(self, shard: ShardExecutor, step: Callable[[Any], None]) -> None:
         self._shard = shard
@@ -430,58 +417,3 @@ class LocalLink:
             self._broken.set()
             self._shard.lost(id)
             self._step(LinkDown(self._number))
-
-
-class SocketLink:
-    """Over a Unix socket on which the shard's owner listens."""
-
-    def __init__(self, shard: int, path: str, step: Callable[[Any], None]) -> None:
-        self._number = shard
-        self._path = path
-        self._step = step
-        self._stream: Framed | None = None
-        self._lost = asyncio.Event()
-        self.end = LinkEnd(self._send, self._drop)
-
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            self._lost.clear()
-            try:
-                await loop.create_unix_connection(
-                    lambda: Framed(self._opened, self._received, self._closed), self._path
-                )
-            except OSError:
-                await asyncio.sleep(_REDIAL_S)
-                continue
-            await self._lost.wait()
-            await asyncio.sleep(_REDIAL_S)
-
-    def _send(self, message: ToShard) -> None:
-        if self._stream is not None:
-            self._stream.send(encode_link(message))
-
-    def _drop(self) -> None:
-        if self._stream is not None:
-            self._stream.drop()
-
-    def _opened(self, stream: Framed) -> None:
-        self._stream = stream
-        self._step(LinkUp(self._number))
-
-    def _received(self, stream: Framed, frame: bytes) -> None:
-        try:
-            message = decode_from_shard(frame)
-        except BadMessage:
-            _log.error("shard %d says what is no message: dropping the link", self._number)
-            stream.drop()
-            return
-        if isinstance(message, LinkRefused):
-            _log.error("shard %d refuses the link: %s", self._number, message.text)
-        self._step(FromLink(self._number, message))
-
-    def _closed(self, stream: Framed) -> None:
-        if self._stream is stream:
-            self._stream = None
-            self._step(LinkDown(self._number))
-        self._lost.set()

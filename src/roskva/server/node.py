@@ -24,6 +24,7 @@ from roskva.feed.trace import DIRECTORY, Trace
 from roskva.host.observer import Observer
 from roskva.links.framing import Framed
 from roskva.links.processes import Process
+from roskva.links.shard_link import LinkEnd, SocketLink
 from roskva.logs import tell_counted
 from roskva.server.access.authority import authority_of
 from roskva.server.access.keys import token_keys
@@ -31,7 +32,7 @@ from roskva.server.admin.answers import ProcessAnswers
 from roskva.server.admin.queries import AdminQueries
 from roskva.server.admin.sessions import Notes
 from roskva.server.directory import DataDirectory
-from roskva.server.executor import LinkEnd, LocalLink, ShardExecutor, SocketLink
+from roskva.server.executor import LocalLink, ShardExecutor
 from roskva.server.listeners import Listeners, PortSockets
 from roskva.server.observers import Observers, Tracer, TrafficCounters, write_trace
 from roskva.server.pressure import measure_lag

@@ -16,13 +16,13 @@ from roskva.core.effects import FromLink, ObjectRow
 from roskva.core.objects import ObjectEntry
 from roskva.errors import BadInput, LimitExceeded, RoskvaError, Unavailable
 from roskva.feed.trace import Trace
+from roskva.links.shard_link import LinkEnd
 from roskva.metrics import Sample, Times
 from roskva.model import NO_GENERATION, NO_MARK, NO_VERSION, Key, Update, mark_of, shard_of
 from roskva.server.admin import sessions
 from roskva.server.admin.row_search import RowSearch
 from roskva.server.admin.samples import by_name, counted, of_process
 from roskva.server.admin.sessions import Census, Notes, as_text
-from roskva.server.executor import LinkEnd
 from roskva.server.observers import TrafficCounters
 from roskva.server.pressure import measured_memory
 from roskva.server.registrar import RegistrarServer
