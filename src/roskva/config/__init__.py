@@ -28,6 +28,7 @@ from roskva.config.sections import PipelineConfig as PipelineConfig
 from roskva.config.sections import ProbeConfig as ProbeConfig
 from roskva.config.sections import SessionsConfig as SessionsConfig
 from roskva.config.sections import SloConfig as SloConfig
+from roskva.config.sections import SourceConfig as SourceConfig
 from roskva.config.sections import TlsConfig as TlsConfig
 from roskva.config.sections import files_of_store as files_of_store
 from roskva.config.sources import Setting as Setting

@@ -30,9 +30,9 @@ _ONLY_IN_APPS: Final = ("publish_keys", "audience", "revoked")
 # Secrets.
 
 
-def read_secret(setting: str, text: str) -> str:
-    """What `env:NAME` or `file:PATH` leads to. What is wrong is said of `setting`, and never with
-    what may be a secret in it."""
+def read_secret(setting: str, text: str, at_least: int = _MIN_CHARACTERS) -> str:
+    """What `env:NAME` or `file:PATH` leads to, with so many characters. What is wrong is said of
+    `setting`, and never with what may be a secret in it."""
     kind, _, place = text.partition(":")
     if kind == "env":
         found = os.environ.get(place, "")
@@ -48,9 +48,9 @@ def read_secret(setting: str, text: str) -> str:
         raise BadConfig(f"{setting}: write env:NAME or file:PATH, where the secret is")
     if not found:
         raise BadConfig(f"{setting}: {where} is not set, or empty")
-    if len(found) < _MIN_CHARACTERS:
+    if len(found) < at_least:
         raise BadConfig(
-            f"{setting}: {where} has fewer than {_MIN_CHARACTERS} characters: take a longer "
+            f"{setting}: {where} has fewer than {at_least} characters: take a longer "
             "secret, such as `openssl rand -hex 32` makes"
         )
     return found

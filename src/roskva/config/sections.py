@@ -551,11 +551,72 @@ class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Run it with the node. Otherwise `roskva pipeline ingest NAME` runs it."""
 
 
+class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A database that publishes by itself what is changed in it. PostgreSQL needs
+    `roskva[postgres]`."""
+
+    url: str | None = None
+    """The database: `postgresql://USER@HOST:PORT/DATABASE`, without a password."""
+    password: str | None = None
+    """Where its password is: `env:NAME` or `file:PATH`."""
+    ca: Path | None = None
+    """Certificates, in PEM, of which one has signed that of the database. Not set: whether the
+    connection is encrypted is left to the database, and nobody checks whose it is."""
+    tables: tuple[Word, ...] = ()
+    """Which tables are published: `products`, or `sales.orders` in another schema."""
+    keys: dict[str, tuple[Word, ...]] | None = None
+    """By table: the columns that name a row, where it is not the primary key."""
+    app: str | None = None
+    """The app that is published to, and by nobody else. Not set: the name of the source."""
+    payload: Literal["none", "row"] = "none"
+    """What clients are told beside the version: nothing, or the row as JSON."""
+    direct: bool = True
+    """Publish each change at once. Off: the changes are for Spark alone."""
+    retention_hours: Annotated[int, Meta(ge=1, le=24 * 3660)] = 24
+    """Changes older than this are dropped from the log of changes, but never what a flow needs."""
+    retention_bytes: Bytes = 1024 * _MIB
+    """The same as a size."""
+    max_lag_bytes: Bytes = 1024 * _MIB
+    """An alarm tells when the database has to keep more than this for us."""
+    with_node: bool = True
+    """Read it with the node. Otherwise `roskva source run NAME` does."""
+
+    def app_of(self, name: str) -> str:
+        """`name`: its own."""
+        return name if self.app is None else self.app
+
+
 _OF_PROBER: Final = {
     PROBE_APP: AppConfig(keep_clients_days=1),
     PROBE_SLOW_APP: AppConfig(keep_clients_days=1, fast_path=False),
 }
 """Whatever the defaults are."""
+
+
+def _check_databases(sources: dict[str, SourceConfig]) -> None:
+    apps: dict[str, str] = {}
+    for name, source in sources.items():
+        section = f"source.{name}"
+        if source.url is None:
+            raise Conflict(
+                'say where the database is: url = "postgresql://USER@HOST:PORT/DATABASE"',
+                *(f"{section}.{key}" for key in ("url", "tables", "password")),
+            )
+        if not source.tables:
+            raise Conflict('say what is published: tables = ["products"]', f"{section}.url")
+        if unknown := set(source.keys or ()) - set(source.tables):
+            raise Conflict(
+                f"keys has {min(unknown)}, which is not among the tables", f"{section}.keys"
+            )
+        app = source.app_of(name)
+        if app in apps:
+            raise Conflict(
+                f"the sources {apps[app]} and {name} both publish to {app}: an app has one source, "
+                "so give one of them another app",
+                f"{section}.app",
+                f"{section}.url",
+            )
+        apps[app] = name
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -569,6 +630,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     admin: AdminConfig = AdminConfig()
     pipeline: PipelineConfig = PipelineConfig()
     ingest: dict[str, IngestConfig] = {}
+    source: dict[str, SourceConfig] = {}
     probe: ProbeConfig = ProbeConfig()
     slo: SloConfig = SloConfig()
 
@@ -580,6 +642,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 "sessions.resend_seconds",
                 "node.token_hours",
             )
+        _check_databases(self.source)
         apps = {f"apps.{name}": app for name, app in self.apps.items()}
         for section, app in {"defaults": self.defaults, **apps}.items():
             # Three characters of JSON carry two bytes of a payload, or more.
@@ -620,7 +683,7 @@ def _seconds(days: float | None) -> float | None:
     return None if days is None else days * DAY_S
 
 
-NAMED: Final = ("apps", "ingest")
+NAMED: Final = ("apps", "ingest", "source")
 """Sections with a table of its own for each app, or each source."""
 
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {

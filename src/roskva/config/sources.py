@@ -20,7 +20,7 @@ import msgspec
 
 from roskva.config import sections
 from roskva.config.access import check_access
-from roskva.config.sections import NAMED, OFF, SECTIONS, Config, Conflict, IngestConfig, NodeConfig
+from roskva.config.sections import NAMED, OFF, SECTIONS, Config, Conflict, NodeConfig
 from roskva.errors import BadConfig, BadName
 from roskva.model import PROBE_APPS, check_app
 
@@ -92,10 +92,11 @@ def load(
 
 
 def _origin_of(conflict: Conflict, given: _Sections) -> str:
-    """One of the settings is not at its default, or there would be no conflict."""
-    places = (key.rpartition(".") for key in conflict.keys)
+    """One of the settings is not at its default, unless what is wrong is that none is given."""
+    places = [key.rpartition(".") for key in conflict.keys]
     return next(
-        given[section][name].origin for section, _, name in places if name in given.get(section, {})
+        (given[at][name].origin for at, _, name in places if name in given.get(at, {})),
+        f"[{places[0][0]}]",
     )
 
 
@@ -109,8 +110,11 @@ def _built(values: dict[str, dict[str, Any]]) -> Config:
         name: msgspec.structs.replace(plain["defaults"], **keys)
         for name, keys in _named("apps", values)
     }
-    ingest = {name: IngestConfig(**keys) for name, keys in _named("ingest", values)}
-    return Config(**plain, apps=apps, ingest=ingest)
+    others: dict[str, Any] = {
+        kind: {name: SECTIONS[kind](**keys) for name, keys in _named(kind, values)}
+        for kind in ("ingest", "source")
+    }
+    return Config(**plain, apps=apps, **others)
 
 
 def _named(kind: str, values: dict[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
