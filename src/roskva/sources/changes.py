@@ -22,7 +22,7 @@ from roskva.errors import Damaged
 from roskva.feed.base import Batch, Marker
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
-from roskva.feed.record import read_record, write_record
+from roskva.feed.record import read_markers, read_record, write_record
 from roskva.model import NO_GENERATION, Update
 from roskva.sources.change import Change, doubt_record, update_of, version_of
 from roskva.sources.position import Doubt, Position, position_text, read_position
@@ -64,6 +64,7 @@ class ChangesLog:
         position: Position | None,
     ) -> None:
         self._disk = disk
+        self._directory = directory
         self._state_path = f"{directory}/{STATE}"
         self._app = app
         self._log = log
@@ -122,12 +123,37 @@ class ChangesLog:
         self.ordinal = ordinal
         self._move(position, now_us, durable=False)
 
+    def reached(self, position: Position, now_us: int) -> bool:
+        """There is nothing of ours before it. Whether that is durable by now: it is written down
+        once a second at most, so ask again."""
+        if position != self.position:
+            if now_us < self._state_at_us + STATE_EVERY_US:
+                return False
+            self.position = position
+            self.keep(now_us)
+        return True
+
+    @property
+    def lineage(self) -> int:
+        return self._log.lineage
+
+    @property
+    def last(self) -> int:
+        """The offset of the last record."""
+        return self._log.last
+
     def keep(self, now_us: int) -> None:
         """The position, where no change carries it."""
         if self.position is not None:
             state = SourceState(self._log.lineage, self._log.last, self.ordinal, self.position)
             write_record(self._disk, self._state_path, state)
             self._state_at_us = now_us
+
+    def marker(self, flow: str) -> int:
+        """Up to where this flow has passed everything on. A new one begins with what there is."""
+        found, _ = read_markers(self._disk, f"{self._directory}/{LOG}")
+        marker = found.get(flow)
+        return marker.offset if marker is not None and marker.lineage == self.lineage else 0
 
     def set_marker(self, flow: str, offset: int) -> None:
         self._log.set_marker(flow, Marker(self._log.lineage, offset))

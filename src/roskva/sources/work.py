@@ -1,0 +1,248 @@
+"""A source at work: its database followed on a thread, its flows on the event loop, and a report.
+
+database → Follower (a thread) → DATA/sources/NAME/changes → Flow → the shards of the node
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+
+from roskva.config import Config, SourceConfig
+from roskva.config.access import read_secret
+from roskva.disk import RealDisk
+from roskva.errors import BadConfig, Unavailable
+from roskva.feed.commit import wall_clock_us
+from roskva.feed.log import LogConfig
+from roskva.feed.reader import LogReader
+from roskva.feed.upkeep import Retention
+from roskva.links.framing import exchange
+from roskva.links.processes import Process, write_report
+from roskva.links.shard_link import SocketLink
+from roskva.model import NO_GENERATION, next_generation
+from roskva.sources.changes import LOG, ChangesLog
+from roskva.sources.database import DatabaseLog, Tables
+from roskva.sources.direct import DirectFlow
+from roskva.sources.flow import NAME, Flow
+from roskva.sources.follower import Follower
+from roskva.wire.admin import SourceNow
+from roskva.wire.links import PublisherHello, ResetApp, UpdatesPublished
+
+_log = logging.getLogger(__name__)
+DIRECTORY: Final = "sources"
+_REPORT_S: Final = 1.0
+_ASK_S: Final = 5.0
+_ASK_AGAIN_S: Final = 0.5
+
+
+class SourceJob(msgspec.Struct, frozen=True):
+    """What the process of a source is told."""
+
+    name: str
+    config: Config
+    data: Path
+    processes: Sequence[Process]
+    """Of the node: who owns which shards."""
+    report: Path | None = None
+    adopt: bool = False
+
+    @property
+    def source(self) -> SourceConfig:
+        return self.config.source[self.name]
+
+    @property
+    def app(self) -> str:
+        return self.source.app_of(self.name)
+
+
+def database_of(name: str, source: SourceConfig) -> DatabaseLog:
+    """`BadConfig` if its kind is not known, or its driver is not installed."""
+    url = source.url or ""
+    kind = url.partition("://")[0]
+    if kind not in ("postgresql", "postgres"):
+        raise BadConfig(f"source {name}: url begins with postgresql://, not {kind}://")
+    try:
+        from roskva.sources.postgres import PostgresLog
+    except ModuleNotFoundError:
+        raise BadConfig(
+            f"source {name} needs the driver of PostgreSQL: pip install 'roskva[postgres]'"
+        ) from None
+    password = None
+    if source.password is not None:
+        password = read_secret(f"source.{name}.password", source.password, at_least=1)
+    tables = Tables(source.tables, dict(source.keys or {}))
+    ca = None if source.ca is None else str(source.ca)
+    return PostgresLog(name, url, password, tables, ca)
+
+
+def open_changes(job: SourceJob) -> ChangesLog:
+    """Whoever has it is its only writer."""
+    source = job.source
+    retention = Retention(source.retention_hours * 3600 * 10**6, source.retention_bytes)
+    return ChangesLog.open(
+        RealDisk(),
+        str(job.data / DIRECTORY / job.name),
+        job.app,
+        lineage=secrets.randbits(62),
+        now_us=wall_clock_us(),
+        config=LogConfig(retention=retention),
+    )
+
+
+class Work:
+    """One source. Made and run on an event loop."""
+
+    def __init__(self, job: SourceJob) -> None:
+        self._job = job
+        self._loop = asyncio.get_running_loop()
+        self._began = time.time()
+        self._ended = asyncio.Event()
+        self._stopping = False
+        self._changes = open_changes(job)
+        self._follower = Follower(
+            database_of(job.name, job.source),
+            self._changes,
+            next_ordinal=self._ask_ordinal,
+            grown=lambda last: self._tell(self._flow.grown, last),
+            ended=lambda: self._tell(self._ended.set),
+            adopt=job.adopt,
+        )
+        log = str(job.data / DIRECTORY / job.name / LOG)
+        shards = sum(len(process.shards) for process in job.processes)
+        row = job.source.payload == "row"
+        machine = DirectFlow(
+            shards,
+            self._changes.marker(NAME),
+            job.config.limits.publish_patience_s,
+            partial(_row, job.config.app(job.app).max_payload_bytes) if row else None,
+        )
+        self._flow = Flow(
+            machine,
+            LogReader(RealDisk(), log),
+            set_marker=lambda at: self._follower.call(lambda: self._changes.set_marker(NAME, at)),
+            doubt=self._follower.doubt,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until told to stop, or until something of it breaks."""
+        self._follower.start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(self._report())]
+                if self._job.source.direct:
+                    running += self._start_flow(tasks)
+                ends = [tasks.create_task(each.wait()) for each in (stop, self._ended)]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in (*running, *ends):
+                    task.cancel()
+        finally:
+            self._stopping = True
+            self._follower.stop()
+            await asyncio.to_thread(self._follower.join)
+        if self._follower.failed is not None:
+            raise self._follower.failed
+
+    def _start_flow(self, tasks: asyncio.TaskGroup) -> "list[asyncio.Task[None]]":
+        links = {
+            shard: SocketLink(shard, process.socket, self._flow.step)
+            for process in self._job.processes
+            for shard in process.shards
+        }
+        self._flow.links = {shard: link.end for shard, link in links.items()}
+        self._flow.grown(self._changes.last)
+        running = [tasks.create_task(link.run()) for link in links.values()]
+        return [*running, tasks.create_task(self._flow.run())]
+
+    def _tell(self, call: Callable[..., object], *arguments: object) -> None:
+        """From the thread."""
+        with suppress(RuntimeError):  # the loop is gone, and with it everyone who waits
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    # Ordinals.
+
+    def _ask_ordinal(self) -> int:
+        """On the thread: above what any shard knows of the app. It waits until all have said."""
+        asked = asyncio.run_coroutine_threadsafe(self._generations(), self._loop)
+        return next_generation(asked.result(), time.time())
+
+    async def _generations(self) -> list[int]:
+        while not self._stopping:
+            try:
+                return [await self._generation(*owner) for owner in self._owners()]
+            except (OSError, TimeoutError, Unavailable) as error:
+                _log.info("waiting for the shards of the node: %s", error or "no answer")
+                await asyncio.sleep(_ASK_AGAIN_S)
+        raise Unavailable("stopping")
+
+    def _owners(self) -> list[tuple[int, str]]:
+        return [(n, process.socket) for process in self._job.processes for n in process.shards]
+
+    async def _generation(self, shard: int, socket: str) -> int:
+        """A shard that still reads its feed refuses, and is asked again."""
+        question = ResetApp(1, self._job.app, NO_GENERATION)
+        answer = await exchange(
+            socket, question, UpdatesPublished, _ASK_S, greeting=PublisherHello(shard)
+        )
+        return answer.versions[0]
+
+    # What it says of itself.
+
+    async def _report(self) -> None:
+        while True:
+            if self._job.report is not None:
+                write_report(self._job.report, self.now())
+            await asyncio.sleep(_REPORT_S)
+
+    def now(self) -> SourceNow:
+        follower, flow = self._follower, self._flow.machine
+        position = self._changes.position
+        return SourceNow(
+            name=self._job.name,
+            app=self._job.app,
+            state=follower.state,
+            why=follower.why,
+            pid=os.getpid(),
+            started_at=self._began,
+            written_at=time.time(),
+            position=None if position is None else str(position),
+            ordinal=self._changes.ordinal,
+            last=self._changes.last,
+            changes=follower.changed,
+            doubts=follower.doubts,
+            invisible=follower.alarm,
+            lag_bytes=follower.lag_bytes,
+            lags=(follower.lag_bytes or 0) > self._job.source.max_lag_bytes,
+            flow=flow.marker if self._job.source.direct else None,
+            published=flow.published,
+            superseded=flow.superseded,
+        )
+
+
+def _row(most: int, table: str, row: msgspec.Raw) -> bytes | None:
+    """What is too large is told without it."""
+    content = bytes(row)
+    return content if len(content) <= most else None
+
+
+def run_source(job: SourceJob) -> None:
+    """Until SIGTERM or SIGINT."""
+
+    async def work() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await Work(job).run(stop)
+
+    os.umask(0o077)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work())
