@@ -179,6 +179,20 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
         _gauge("pipeline_resident_bytes", "Memory of all its processes."),
         _counter("pipeline_cpu_seconds", "Processor time of all its processes."),
     ),
+    "Sources": _of_node(
+        _gauge("source_reading", "1 if its database is read.", "source"),
+        _counter("source_changes", "Changes of rows that were read.", "source"),
+        _counter("source_published", "Of these, told by the direct flow.", "source"),
+        _counter("source_superseded", "And left out for a later one of the same row.", "source"),
+        _counter("source_doubts", "Times that changes may be missing: an app was reset.", "source"),
+        _gauge("source_lag_bytes", "Of its log, which the database keeps for us.", "source"),
+        _gauge("source_lag_changes", "Read, and not yet passed on by the direct flow.", "source"),
+        _gauge(
+            "source_invisible",
+            "1 while a transaction is committed that nobody can see: nothing is passed on.",
+            "source",
+        ),
+    ),
     "Prober": _of_node(
         _counter("probe_rounds", "Rounds of the prober."),
         _times("probe", "What users would see, if it did not fail.", "sli"),

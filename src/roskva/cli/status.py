@@ -12,7 +12,15 @@ from roskva.cli.node import AdminOptions
 from roskva.cli.options import command
 from roskva.cli.outcome import FAILED, table_of
 from roskva.server.admin.sentences import list_ways, size
-from roskva.wire.admin import DiskNow, NodeStatus, PipelineNow, ProbeNow, ProcessNow, ShardNow
+from roskva.wire.admin import (
+    DiskNow,
+    NodeStatus,
+    PipelineNow,
+    ProbeNow,
+    ProcessNow,
+    ShardNow,
+    SourceNow,
+)
 
 CHANNELS = ("websocket", "mqtt", "events", "own")
 _MIB = 1 << 20
@@ -38,6 +46,8 @@ def show(found: NodeStatus, console: Console) -> None:
         console.print("", disk(found.disk))
     if found.pipeline is not None:
         console.print("", *pipeline(found.pipeline))
+    if found.sources:
+        console.print("", sources(found.sources))
     if found.probe is not None:
         console.print("", *probe(found.probe))
     if counted := counters(found.processes):
@@ -120,6 +130,26 @@ def pipeline(found: PipelineNow) -> list[Text | Table]:
             ", ".join(f"shard {shard}" for shard in part.gaps) or f"{part.gaps_closed:,} closed",
         )
     return [head, table] if found.parts else [head]
+
+
+def sources(found: list[SourceNow]) -> Table:
+    table = table_of(
+        *("source", "state", "app", "position", "changes", "told", "behind", "kept", "doubts"),
+        left=4,
+    )
+    for one in found:
+        table.add_row(
+            one.name,
+            Text(one.why or one.state, style="red" * (one.state == "refused")),
+            one.app,
+            one.position or "",
+            f"{one.changes:,}",
+            f"{one.published:,}",
+            "" if one.flow is None else f"{max(0, one.last - one.flow):,}",
+            "" if one.lag_bytes is None else size(one.lag_bytes),
+            Text(f"{one.doubts:,}", style="yellow" * bool(one.doubts)),
+        )
+    return table
 
 
 def probe(found: ProbeNow) -> list[Text | Table]:

@@ -188,6 +188,40 @@ class PipelineNow(msgspec.Struct):
     parts: list[PartNow] = []
 
 
+class SourceNow(msgspec.Struct):
+    """What a source says of itself, every second."""
+
+    name: str
+    app: str
+    state: str
+    """starting, connecting, reading or refused."""
+    why: str = ""
+    """It does not read."""
+    pid: int = 0
+    started_at: float = 0.0
+    written_at: float = 0.0
+    position: str | None = None
+    """In its database's log: before it everything is in the log of changes."""
+    ordinal: int = 0
+    last: int = 0
+    """The offset of the last record in the log of changes."""
+    changes: int = 0
+    """Read since it started."""
+    doubts: int = 0
+    """Found since it started."""
+    invisible: bool = False
+    """A transaction has been committed for long, and nobody can see it."""
+    lag_bytes: int | None = None
+    """Of the database's log, which it keeps for this source."""
+    lags: bool = False
+    """That is more than the settings' max_lag_bytes."""
+    flow: int | None = None
+    """The direct flow has passed on everything up to this offset. None: there is no such flow."""
+    published: int = 0
+    superseded: int = 0
+    """Changes that were not published, as a later one of the same row was at hand."""
+
+
 Passed = tuple[str, int, str, int]
 """An object, its version, the stage that it passed, and when in wall-clock microseconds."""
 
@@ -229,6 +263,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[ProcessNow] = []
     shards: list[ShardNow] = []
     pipeline: PipelineNow | None = None
+    sources: list[SourceNow] = []
     probe: ProbeNow | None = None
     disk: DiskNow | None = None
 
@@ -252,6 +287,7 @@ class Now(msgspec.Struct, frozen=True):
     probe: ProbeNow
     pipeline: PipelineNow
     disk: DiskNow
+    sources: list[SourceNow] = []
     clients_here: bool = True
     """Clients connect to this port, too."""
     mqtt_port: int | None = None

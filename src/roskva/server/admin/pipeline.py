@@ -1,7 +1,8 @@
-"""The pipeline and the prober, dead letters, and what the jobs found when they last ran: all from
-files.
+"""The pipeline, the sources and the prober, dead letters, and what the jobs found when they last
+ran: all from files.
 
 RUN/pipeline.json, RUN/probe.json    beside the sockets of the processes: see `links/processes.py`
+RUN/source-NAME.json
 DATA/pipeline/ingest-NAME/dead-letters/*.jsonl
 DATA/jobs/NAME/result.json, and the job's pictures beside it
 DATA/jobs/audit/objects.jsonl     per object, in the order of their names
@@ -69,6 +70,28 @@ def probe_now(config: Config, run_dir: Path) -> admin.ProbeNow:
         return admin.ProbeNow(why=why)
     report = read_report(run_dir / PROBE_REPORT, admin.ProbeNow)
     return admin.ProbeNow(state="starting") if report is None or _gone(report.pid) else report
+
+
+def source_report(run_dir: Path, name: str) -> Path:
+    return run_dir / f"source-{name}.json"
+
+
+def sources_now(config: Config, run_dir: Path) -> list[admin.SourceNow]:
+    """What the sources that run with the node last said of themselves."""
+    return [
+        _source_now(name, source.app_of(name), source_report(run_dir, name))
+        for name, source in config.source.items()
+        if source.with_node
+    ]
+
+
+def _source_now(name: str, app: str, file: Path) -> admin.SourceNow:
+    report = read_report(file, admin.SourceNow)
+    if report is None:
+        return admin.SourceNow(name, app, "starting")
+    if _gone(report.pid):
+        return msgspec.structs.replace(report, state="starting", why="its process has ended")
+    return report
 
 
 def _gone(pid: int) -> bool:

@@ -43,7 +43,7 @@ from roskva.net.address import Ports
 from roskva.server.admin import pipeline, sentences
 from roskva.server.admin.answers import GenerationSeen, ProcessAnswers, RowSeen, client_id
 from roskva.server.admin.row_search import MOST_FOUND, RowsSearched
-from roskva.server.admin.samples import exposition, of_disk, of_pipeline, of_probe
+from roskva.server.admin.samples import exposition, of_disk, of_pipeline, of_probe, of_sources
 from roskva.server.admin.sessions import BLIND, STATES, Listed, slowest_of
 from roskva.server.usage import DiskUsage
 from roskva.store.rows import StoredClient
@@ -121,6 +121,7 @@ class AdminQueries:
             processes=[report.process for report in reports],
             shards=sorted(shards, key=lambda shard: shard.shard),
             pipeline=self._pipeline_now(),
+            sources=self._sources_now(),
             probe=self._probe_now(),
             disk=self._disk_now(shards),
         )
@@ -130,6 +131,7 @@ class AdminQueries:
         samples: dict[str | None, list[Sample]] = {
             None: [
                 *of_pipeline(self._pipeline_now()),
+                *of_sources(self._sources_now()),
                 *of_probe(self._probe_now()),
                 *of_disk(self._usage.now()),
             ]
@@ -144,6 +146,9 @@ class AdminQueries:
 
     def _pipeline_now(self) -> admin.PipelineNow:
         return pipeline.pipeline_now(self._config().pipeline, self._run_dir)
+
+    def _sources_now(self) -> list[admin.SourceNow]:
+        return pipeline.sources_now(self._config(), self._run_dir)
 
     def _disk_now(self, shards: Sequence[admin.ShardNow]) -> admin.DiskNow:
         rows = Counter[str]()
@@ -180,9 +185,9 @@ class AdminQueries:
         running, probe = self._pipeline_now(), self._probe_now()
         for part in running.parts:
             part.recent = []  # they are for the page of the pipeline
-        disk = self._disk_now(shards)
+        disk, databases = self._disk_now(shards), self._sources_now()
         troubles = sentences.find_troubles(
-            *(processes, shards, freshness, running, probe.objectives), disk
+            *(processes, shards, freshness, running, probe.objectives), disk, databases
         )
         return admin.Now(
             version=__version__,
@@ -200,6 +205,7 @@ class AdminQueries:
             traced_one_in=self._config().node.trace_one_in,
             probe=probe,
             pipeline=running,
+            sources=databases,
             disk=disk,
             mqtt_port=self._ports.mqtt,
         )

@@ -14,7 +14,7 @@ from roskva.metrics import LE, MEASURES, TRAFFIC, Measure, Sample, Times, of_tim
 from roskva.server.observers import TrafficCounters
 from roskva.server.registrar import RegistrarServer, traffic_of
 from roskva.server.shard import ShardServer
-from roskva.wire.admin import DiskNow, PipelineNow, ProbeNow, ProcessNow, ShardNow
+from roskva.wire.admin import DiskNow, PipelineNow, ProbeNow, ProcessNow, ShardNow, SourceNow
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -220,6 +220,24 @@ def of_pipeline(report: PipelineNow) -> Iterator[Sample]:
                 pipeline_gaps_closed_total=part.gaps_closed,
                 pipeline_ranges_delivered_total=part.delivered or 0,
             )
+
+
+def of_sources(reports: Sequence[SourceNow]) -> Iterator[Sample]:
+    for report in reports:
+        yield from _samples(
+            {"source": report.name},
+            source_reading=int(report.state == "reading"),
+            source_changes_total=report.changes,
+            source_doubts_total=report.doubts,
+            source_invisible=int(report.invisible),
+            source_published_total=report.published,
+            source_superseded_total=report.superseded,
+        )
+        if report.lag_bytes is not None:
+            yield from _samples({"source": report.name}, source_lag_bytes=report.lag_bytes)
+        if report.flow is not None:
+            behind = max(0, report.last - report.flow)
+            yield from _samples({"source": report.name}, source_lag_changes=behind)
 
 
 def of_disk(disk: DiskNow) -> Iterator[Sample]:

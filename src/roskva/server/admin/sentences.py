@@ -278,9 +278,11 @@ def find_troubles(
     pipeline: admin.PipelineNow,
     objectives: Sequence[admin.Objective] = (),
     disk: admin.DiskNow = _NO_DISK,
+    sources: Sequence[admin.SourceNow] = (),
 ) -> list[admin.NodeTrouble]:
     """The worst first."""
     found = [*_processes(processes, shards), *_pipeline(pipeline), *_disk(disk)]
+    found += [trouble for source in sources for trouble in _source(source)]
     found += [_missed(one) for one in objectives if one.kept is False]
     registrars = sum("registrar" in process.role for process in processes)
     for shard in shards:
@@ -438,6 +440,29 @@ def _pipeline(pipeline: admin.PipelineNow) -> Iterator[admin.NodeTrouble]:
             yield _warn(f"{name} is {behind} behind the feed.")
         if part.dead_letters:
             yield _warn(f"{name} could not publish {part.dead_letters:,} rows: see why.")
+
+
+def _source(source: admin.SourceNow) -> Iterator[admin.NodeTrouble]:
+    name = f"The source {source.name}"
+    if source.state == "refused":
+        yield _bad(f"{name} does not read: {source.why}")
+    elif source.why:
+        yield _warn(f"{name} does not read: {source.why}")
+    if source.invisible:
+        yield _bad(
+            f"{name} waits: a transaction is committed, and nobody can see it. Is a synchronous "
+            "standby away?"
+        )
+    if source.lags:
+        yield _bad(
+            f"The database of {source.name} keeps {size(source.lag_bytes or 0)} of its log for it: "
+            "if that is more than it may keep, changes are lost."
+        )
+    if source.doubts:
+        yield _note(
+            f"{name} could not vouch for all changes ({_many(source.doubts, 'time')}): clients of "
+            f"{source.app} were told to look."
+        )
 
 
 def _missed(objective: admin.Objective) -> admin.NodeTrouble:
