@@ -17,7 +17,7 @@ from roskva.cli.options import add_commands
 
 _FILES: Final = (
     *("serve", "publish", "watch", "status", "explain", "probe", "doctor", "config", "certs"),
-    *("token", "backup", "feed", "pipeline", "sim", "job", "bench", "demo.command"),
+    *("token", "backup", "feed", "pipeline", "source", "sim", "job", "bench", "demo.command"),
 )
 COMMANDS: Final = {
     **{file.partition(".")[0]: file for file in _FILES},

@@ -33,12 +33,18 @@ from roskva.net.address import Ports, in_url
 from roskva.probe.history import KEPT, forget
 from roskva.probe.job import ProbeJob
 from roskva.server.access.keys import token_keys
-from roskva.server.admin.pipeline import PIPELINE_REPORT, PROBE_REPORT, why_no_prober
+from roskva.server.admin.pipeline import (
+    PIPELINE_REPORT,
+    PROBE_REPORT,
+    source_report,
+    why_no_prober,
+)
 from roskva.server.directory import META, DataDirectory
 from roskva.server.listeners import listen_all, wanted_ports
 from roskva.server.node import NodeProcess, Role
 from roskva.server.processes import Child, Supervisor, processes, run, run_directory
 from roskva.server.reload import Reloads
+from roskva.sources.work import SourceJob
 
 _log = logging.getLogger(__name__)
 
@@ -148,6 +154,11 @@ def _beside(
         scratch.mkdir(exist_ok=True)
         work = settings, report, scratch
         yield Child("pipeline", "roskva.pipeline.child", partial(pack_assignment, work))
+    for name, source in settings.source.items():
+        if source.with_node:
+            reports = source_report(run_dir, name)
+            reading = SourceJob(name, settings, settings.node.data.absolute(), parts, reports)
+            yield Child(f"source {name}", "roskva.sources.child", partial(pack_assignment, reading))
     if not why_no_prober(settings):
         data = settings.node.data.absolute()
         job = ProbeJob(settings, data, ports, parts, run_dir / PROBE_REPORT, report)
