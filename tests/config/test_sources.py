@@ -252,6 +252,7 @@ def test_the_file_that_init_writes_says_what_holds_anyway(file: Path) -> None:
     uncommented = re.sub(r"^# (\w+ = \S.*|\[.*\])$", r"\1", template(), flags=re.MULTILINE)
     example = {"thermostats": AppConfig(versions="assigned")}
     found = loaded(file, uncommented)
-    assert found == Config(apps=example, ingest=found.ingest)
+    assert found == Config(apps=example, ingest=found.ingest, source=found.source)
+    assert found.source["shop"].tables == ("products",)
     assert found.ingest["products"].name == "concat('product/', id)"
     assert uncommented.count("\n# ") < template().count("\n# ") - 10

@@ -62,6 +62,20 @@ _INGEST_EXAMPLE = """
 # filter = "not deleted"
 """
 
+_SOURCE_EXAMPLE = """
+# [source.shop]
+# A database that publishes by itself, as an example; see docs/sources.md.
+# url = "postgresql://roskva@127.0.0.1:5432/shop"
+# password = "file:/etc/roskva/shop.password"
+# tables = ["products"]
+"""
+
+_EXAMPLES: Final = {
+    "apps": _APP_EXAMPLE,
+    "ingest": _INGEST_EXAMPLE,
+    "source": _SOURCE_EXAMPLE,
+}
+
 INSECURE: Final = "or say --insecure, if everybody who can reach it may do everything"
 
 
@@ -142,7 +156,7 @@ def template() -> str:
     parts = [_HEAD]
     for section, struct in SECTIONS.items():
         if section in NAMED:
-            parts.append(_APP_EXAMPLE if section == "apps" else _INGEST_EXAMPLE)
+            parts.append(_EXAMPLES[section])
             continue
         parts.append(f"\n[{section}]\n{_comment(inspect.getdoc(struct) or '')}")
         parts += [f"\n{_comment(s.description)}{_assignment(s)}\n" for s in settings(struct)]

@@ -99,7 +99,7 @@ def open_changes(job: SourceJob) -> ChangesLog:
     )
 
 
-class Work:
+class RunningSource:
     """One source. Made and run on an event loop."""
 
     def __init__(self, job: SourceJob) -> None:
@@ -241,7 +241,7 @@ def run_source(job: SourceJob) -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await Work(job).run(stop)
+        await RunningSource(job).run(stop)
 
     os.umask(0o077)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
