@@ -247,6 +247,32 @@ def test_defaults_pass_their_own_checks(file: Path) -> None:
                 assert loaded(file, f"[{section}]\n{setting.key} = {value}\n") == Config()
 
 
+DATABASE = '[source.shop]\nurl = "postgresql://db/shop"\ntables = ["products"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[source.shop]\n", "say where the database is"),
+        ('[source.shop]\nurl = "postgresql://db/shop"\n', "say what is published"),
+        (f'{DATABASE}app = "No App"\n', "an app is"),
+        (f'{DATABASE}[source.shop.keys]\nstock = ["id"]\n', "not among the tables"),
+        (f'{DATABASE}{DATABASE.replace("shop]", "other]")}app = "shop"\n', "an app has one source"),
+    ],
+)
+def test_what_is_wrong_with_a_database_is_said_with_its_place(
+    file: Path, text: str, what: str
+) -> None:
+    (complaint,) = complaints(file, text)
+    assert what in complaint
+    assert complaint.startswith((f"{file.name}:", "[source.shop]"))
+
+
+def test_a_database_publishes_to_the_app_of_its_name(file: Path) -> None:
+    (found,) = loaded(file, DATABASE).source.items()
+    assert found[1].app_of(found[0]) == "shop"
+
+
 def test_the_file_that_init_writes_says_what_holds_anyway(file: Path) -> None:
     assert loaded(file, template()) == Config()
     uncommented = re.sub(r"^# (\w+ = \S.*|\[.*\])$", r"\1", template(), flags=re.MULTILINE)

@@ -21,9 +21,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from typer import Argument, Option
 
-from roskva.cli.options import command
+from roskva.cli.options import ConfigOption, command
 from roskva.cli.outcome import FAILED, OK, progress, table_of
-from roskva.cli.pipeline import ConfigOption
 from roskva.config import load
 from roskva.core.expiry import DAY_S, Keep
 from roskva.errors import BadInput

@@ -16,6 +16,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -23,6 +24,10 @@ from typer import Option
 
 from roskva.cli.outcome import EXIT_CODES, sentences
 
+DataOption = Annotated[
+    Path | None, Option(metavar="DIR", help="The data directory. [./roskva-data]")
+]
+ConfigOption = Annotated[Path | None, Option(metavar="FILE", help="The settings of the node.")]
 Command = TypeVar("Command", bound=Callable[..., None])
 _of_files: dict[str, list[Callable[[typer.Typer], None]]] = defaultdict(list)
 

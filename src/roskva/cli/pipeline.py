@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from roskva.cli.options import command
+from roskva.cli.options import ConfigOption, DataOption, command
 from roskva.cli.outcome import EXIT_CODES, FAILED
 from roskva.config import Config, load
 from roskva.errors import BadConfig
@@ -29,10 +29,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-DataOption = Annotated[
-    Path | None, Option(metavar="DIR", help="The data directory. [./roskva-data]")
-]
-ConfigOption = Annotated[Path | None, Option(metavar="FILE", help="The settings of the node.")]
 MasterOption = Annotated[
     str | None, Option(help="Where Spark runs, as in spark://host:7077. [local[*]]")
 ]

@@ -1,7 +1,6 @@
 """`roskva source`: databases that publish by themselves."""
 
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,9 +9,9 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
-from typer import Argument, Option
+from typer import Argument
 
-from roskva.cli.options import command
+from roskva.cli.options import ConfigOption, DataOption, command
 from roskva.cli.outcome import EXIT_CODES, FAILED
 from roskva.config import Config, SourceConfig, load
 from roskva.disk import RealDisk
@@ -36,10 +35,6 @@ app = typer.Typer(
 )
 
 NameArgument = Annotated[str, Argument(help="A table [source.NAME] of the settings.")]
-DataOption = Annotated[
-    Path | None, Option(metavar="DIR", help="The data directory. [./roskva-data]")
-]
-ConfigOption = Annotated[Path | None, Option(metavar="FILE", help="The settings of the node.")]
 
 
 @command(
@@ -62,7 +57,7 @@ def check(
     for problem in [] if json else problems:
         typer.echo(f"{problem.sentence}\n    {problem.remedy}")
     if problems:
-        sys.exit(FAILED)
+        raise typer.Exit(FAILED)
 
 
 @command(

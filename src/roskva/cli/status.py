@@ -145,7 +145,7 @@ def sources(found: list[SourceNow]) -> Table:
             one.position or "",
             f"{one.changes:,}",
             f"{one.published:,}",
-            "" if one.flow is None else f"{max(0, one.last - one.flow):,}",
+            f"{max(0, one.last - one.flow):,}",
             "" if one.lag_bytes is None else size(one.lag_bytes),
             Text(f"{one.doubts:,}", style="yellow" * bool(one.doubts)),
         )

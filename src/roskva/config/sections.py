@@ -17,8 +17,8 @@ from msgspec import Meta
 
 from roskva.core.expiry import DAY_S, Keep
 from roskva.core.shares import MaxShare
-from roskva.errors import BadConfig
-from roskva.model import MAX_PAYLOAD_BYTES, PROBE_APP, PROBE_SLOW_APP
+from roskva.errors import BadConfig, BadName
+from roskva.model import MAX_PAYLOAD_BYTES, PROBE_APP, PROBE_SLOW_APP, check_app
 from roskva.wire.messages import MAX_FRAME_BYTES
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -567,17 +567,15 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     keys: dict[str, tuple[Word, ...]] | None = None
     """By table: the columns that name a row, where it is not the primary key."""
     app: str | None = None
-    """The app that is published to, and by nobody else. Not set: the name of the source."""
+    """The app that is published to; nobody else should. Not set: the name of the source."""
     payload: Literal["none", "row"] = "none"
     """What clients are told beside the version: nothing, or the row as JSON."""
-    direct: bool = True
-    """Publish each change at once. Off: the changes are for Spark alone."""
     retention_hours: Annotated[int, Meta(ge=1, le=24 * 3660)] = 24
     """Changes older than this are dropped from the log of changes, but never what a flow needs."""
     retention_bytes: Bytes = 1024 * _MIB
     """The same as a size."""
     max_lag_bytes: Bytes = 1024 * _MIB
-    """An alarm tells when the database has to keep more than this for us."""
+    """The console says so when the database has to keep more of its log than this for us."""
     with_node: bool = True
     """Read it with the node. Otherwise `roskva source run NAME` does."""
 
@@ -609,6 +607,10 @@ def _check_databases(sources: dict[str, SourceConfig]) -> None:
                 f"keys has {min(unknown)}, which is not among the tables", f"{section}.keys"
             )
         app = source.app_of(name)
+        try:
+            check_app(app)
+        except BadName as error:
+            raise Conflict(str(error), f"{section}.app", f"{section}.url") from None
         if app in apps:
             raise Conflict(
                 f"the sources {apps[app]} and {name} both publish to {app}: an app has one source, "

@@ -123,7 +123,7 @@ class Flow:
             raise error
         records = None if error is not None else found.result()
         if isinstance(records, Missing):
-            sentence = f"of the changes {records.first} to {records.last} were lost: {records.why}"
+            sentence = f"the log of changes lost {records.first} to {records.last}: {records.why}"
             self._doubt(Doubt("log lost", sentence))
             records = Records([], records.last)
         if records is None:

@@ -42,6 +42,7 @@ _log = logging.getLogger(__name__)
 _READ_S: Final = 0.05
 """The longest that the event loop waits for what it has asked for."""
 _LAG_EVERY_S: Final = 5.0
+_TIDY_EVERY_S: Final = 1.0
 _AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _REFUSED_AGAIN_S: Final = 10.0
 
@@ -70,8 +71,8 @@ class Follower(threading.Thread):
         self._stopping = threading.Event()
         self._reached: Position | None = None
         """To be confirmed, when it is durable."""
-        self._look_at_lag = 0.0
-        self.failed: RoskvaError | None = None
+        self._look_at_lag = self._tidy_at = 0.0
+        self.failed: Exception | None = None
         """Why the thread has ended by itself."""
         self.state: State = "connecting"
         self.why = ""
@@ -113,7 +114,7 @@ class Follower(threading.Thread):
                     )
                     self._wait(pause_s)
                     tries += 1
-        except RoskvaError as error:
+        except Exception as error:  # whatever it is, the process must not look as if it was told to
             self.failed = error
         finally:
             self._database.close()
@@ -145,7 +146,9 @@ class Follower(threading.Thread):
             if now >= self._look_at_lag:
                 self._look_at_lag = now + _LAG_EVERY_S
                 self.lag_bytes = self._database.lag_bytes()
-                self._changes.tidy(wall_clock_us())
+            if now >= self._tidy_at:  # a slice, and the next one soon, while there is more
+                more = self._changes.tidy(wall_clock_us())
+                self._tidy_at = now if more else now + _TIDY_EVERY_S
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds

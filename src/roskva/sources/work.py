@@ -138,9 +138,7 @@ class RunningSource:
         self._follower.start()
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(self._report())]
-                if self._job.source.direct:
-                    running += self._start_flow(tasks)
+                running = [tasks.create_task(self._report()), *self._start_flow(tasks)]
                 ends = [tasks.create_task(each.wait()) for each in (stop, self._ended)]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 for task in (*running, *ends):
@@ -222,7 +220,7 @@ class RunningSource:
             invisible=follower.alarm,
             lag_bytes=follower.lag_bytes,
             lags=(follower.lag_bytes or 0) > self._job.source.max_lag_bytes,
-            flow=flow.marker if self._job.source.direct else None,
+            flow=flow.marker,
             published=flow.published,
             superseded=flow.superseded,
         )

@@ -215,8 +215,8 @@ class SourceNow(msgspec.Struct):
     """Of the database's log, which it keeps for this source."""
     lags: bool = False
     """That is more than the settings' max_lag_bytes."""
-    flow: int | None = None
-    """The direct flow has passed on everything up to this offset. None: there is no such flow."""
+    flow: int = 0
+    """The direct flow has passed on everything up to this offset."""
     published: int = 0
     superseded: int = 0
     """Changes that were not published, as a later one of the same row was at hand."""

@@ -232,12 +232,10 @@ def of_sources(reports: Sequence[SourceNow]) -> Iterator[Sample]:
             source_invisible=int(report.invisible),
             source_published_total=report.published,
             source_superseded_total=report.superseded,
+            source_lag_changes=max(0, report.last - report.flow),
         )
         if report.lag_bytes is not None:
             yield from _samples({"source": report.name}, source_lag_bytes=report.lag_bytes)
-        if report.flow is not None:
-            behind = max(0, report.last - report.flow)
-            yield from _samples({"source": report.name}, source_lag_changes=behind)
 
 
 def of_disk(disk: DiskNow) -> Iterator[Sample]:
