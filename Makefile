@@ -51,12 +51,12 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 test: check $(QUICK_SPARK)
-	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql mariadbd:mariadb-server
 	@tools/java.sh
 	$(BIN)/pytest $(WORKERS) 3 -m "not verify" --durations 15 --costs
 
 verify: check $(QUICK_SPARK)
-	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql $(PEERS)
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql mariadbd:mariadb-server $(PEERS)
 	@tools/java.sh
 	$(BIN)/roskva sim --mutants
 	$(BIN)/roskva sim --exhaustive
@@ -97,7 +97,7 @@ vectors: $(STAMP)
 lock:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --extra postgres --extra spark --strip-extras \
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --extra mysql --extra postgres --extra spark --strip-extras \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean:
