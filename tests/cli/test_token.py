@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from roskva.cli.main import application
-from roskva.server.access.keys import TOKEN_KEY, token_keys
+from roskva.links.own_keys import TOKEN_KEY
+from roskva.server.access.keys import token_keys
 
 
 @pytest.fixture

@@ -258,6 +258,8 @@ DATABASE = '[source.shop]\nurl = "postgresql://db/shop"\ntables = ["products"]\n
         (f'{DATABASE}app = "No App"\n', "an app is"),
         (f'{DATABASE}[source.shop.keys]\nstock = ["id"]\n', "not among the tables"),
         (f'{DATABASE}{DATABASE.replace("shop]", "other]")}app = "shop"\n', "an app has one source"),
+        (f'{DATABASE}app = "roskva-probe"\n', "kept for the prober"),
+        (f'{DATABASE}[apps.shop]\nversions = "assigned"\n', "numbers its versions"),
     ],
 )
 def test_what_is_wrong_with_a_database_is_said_with_its_place(

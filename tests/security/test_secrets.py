@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from roskva.config import AdminConfig, AppConfig, Config, IngestConfig, ProbeConfig, exposed
-from roskva.server.access.keys import TOKEN_KEY, token_keys
+from roskva.links.own_keys import TOKEN_KEY
+from roskva.server.access.keys import token_keys
 from roskva.server.backup import back_up, restore
 from roskva.server.directory import DataDirectory
 

@@ -35,9 +35,9 @@ from roskva.cli.options import command
 from roskva.cli.outcome import FAILED
 from roskva.config import Config, NodeConfig, exposed, load
 from roskva.errors import RoskvaError
+from roskva.links.own_keys import TOKEN_KEY
 from roskva.net.address import local_in_url
 from roskva.pipeline.machine import OLDEST_JAVA, java_version
-from roskva.server.access.keys import TOKEN_KEY
 from roskva.server.directory import DEFAULT_SHARDS, META, DataDirectory, others_may_read
 from roskva.server.tls import expires_at, server_context
 from roskva.wire.admin import NodeStatus

@@ -567,7 +567,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     keys: dict[str, tuple[Word, ...]] | None = None
     """By table: the columns that name a row, where it is not the primary key."""
     app: str | None = None
-    """The app that is published to; nobody else should. Not set: the name of the source."""
+    """The app that is published to, and by nobody else. Not set: the name of the source."""
     payload: Literal["none", "row"] = "none"
     """What clients are told beside the version: nothing, or the row as JSON."""
     retention_hours: Annotated[int, Meta(ge=1, le=24 * 3660)] = 24
@@ -611,6 +611,12 @@ def _check_databases(sources: dict[str, SourceConfig]) -> None:
             check_app(app)
         except BadName as error:
             raise Conflict(str(error), f"{section}.app", f"{section}.url") from None
+        if app in _OF_PROBER:
+            raise Conflict(
+                f"{app} is kept for the prober: give the source another app",
+                f"{section}.app",
+                f"{section}.url",
+            )
         if app in apps:
             raise Conflict(
                 f"the sources {apps[app]} and {name} both publish to {app}: an app has one source, "
@@ -645,6 +651,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 "node.token_hours",
             )
         _check_databases(self.source)
+        for name in self.apps_of_sources:
+            if self.app(name).versions == "assigned":
+                raise Conflict(
+                    f'the source of {name} numbers its versions: set versions = "app" in '
+                    f"[apps.{name}]",
+                    f"apps.{name}.versions",
+                    "defaults.versions",
+                )
         apps = {f"apps.{name}": app for name, app in self.apps.items()}
         for section, app in {"defaults": self.defaults, **apps}.items():
             # Three characters of JSON carry two bytes of a payload, or more.
@@ -661,6 +675,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     def app(self, name: str) -> AppConfig:
         return _OF_PROBER.get(name) or self.apps.get(name, self.defaults)
+
+    @property
+    def apps_of_sources(self) -> dict[str, str]:
+        """The apps that a change source publishes to, each with the name of the source."""
+        return {source.app_of(name): name for name, source in self.source.items()}
 
     def windows(
         self, setting: Literal["batch_ms", "registrar_batch_ms"]

@@ -36,6 +36,7 @@ from roskva.config import read_secret
 from roskva.core.backoff import Backoff, Dice
 from roskva.core.expiry import DAY_S
 from roskva.errors import BadInput, RoskvaError
+from roskva.links.own_keys import FLOWS, flow_credential, own_key, read_token_keys
 from roskva.links.processes import read_report, running, write_report
 from roskva.model import ObjectId, is_version, parse_key
 from roskva.net.address import http_url
@@ -92,7 +93,8 @@ Item = tuple[requests.UpdateBody, str | None]
 
 class PublishSink(NamedSource):
     NAME = NAME
-    OPTIONS = ("path", "url", "data", "key", "queryName", "checkpointLocation")  # two are Spark's
+    OPTIONS = ("path", "url", "data", "key", "flow", "queryName", "checkpointLocation")
+    """Two are Spark's."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if schema.names != TRANSLATED.names:
@@ -102,13 +104,14 @@ class PublishSink(NamedSource):
 
 class PublishWriter(DataSourceStreamArrowWriter):
     """`path`: where dead letters and counters go; `url` or `data`: which node; `key`: where the
-    publish key is that it wants."""
+    publish key is that it wants. `flow`: the app of the change source that this is a flow of."""
 
     def __init__(self, options: Options) -> None:
         self._path = Path(options.text("path"))
         self._url = options.text("url", "")
         self._data = options.text("data", "")
         self._key = options.text("key", "")
+        self._flow = options.text("flow", "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task = TaskContext.get()
@@ -118,7 +121,8 @@ class PublishWriter(DataSourceStreamArrowWriter):
         done = Written()
         with DeadLetters(file) as dead:
             for rows in iterator:
-                publish_rows(rows, _node(self._url, self._data, self._key), dead, done)
+                node = _node(self._url, self._data, self._key, self._flow)
+                publish_rows(rows, node, dead, done)
             done.dead = dead.count
         return done
 
@@ -175,11 +179,14 @@ class DeadLetters:
 class NodeAt:
     """A node over HTTP, by its address or by its data directory."""
 
-    def __init__(self, url: str, data: str, key: str = "") -> None:
-        """`key`: where a publish key is, as `env:NAME` or `file:PATH`."""
+    def __init__(self, url: str, data: str, key: str = "", flow: str = "") -> None:
+        """`key`: where a publish key is, as `env:NAME` or `file:PATH`. Without one, a flow of the
+        change source of the app `flow` shows the key of the node itself, made of what is in its
+        data directory."""
         self._url = url
         self._data = data
         self._key = key
+        self._flow = flow
         self._dice = Dice(random.getrandbits(64))
         self._http: httpx.Client | None = None
 
@@ -224,8 +231,13 @@ class NodeAt:
 
     def _headers(self) -> dict[str, str]:
         """The key is read each time: it may be another one by now."""
-        shown = {"authorization": f"Bearer {read_secret('key', self._key)}"} if self._key else {}
-        return {"content-type": "application/json", **shown}
+        headers = {"content-type": "application/json"}
+        if self._key:
+            headers["authorization"] = f"Bearer {read_secret('key', self._key)}"
+        elif self._flow:
+            key = own_key(read_token_keys(Path(self._data)), FLOWS)
+            headers["authorization"] = f"Bearer {flow_credential(self._flow, key)}"
+        return headers
 
     def _address(self) -> tuple[str, str | None]:
         """And the certificate of a node on this machine, if it has one."""
@@ -244,9 +256,9 @@ def _client(url: str, certificate: str | None) -> httpx.Client:
 
 
 @cache
-def _node(url: str, data: str, key: str) -> NodeAt:
+def _node(url: str, data: str, key: str, flow: str) -> NodeAt:
     """Of this process: connections stay from one micro-batch to the next."""
-    return NodeAt(url, data, key)
+    return NodeAt(url, data, key, flow)
 
 
 def publish_rows(rows: pa.RecordBatch, node: NodeAt, dead: DeadLetters, done: Written) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 import httpx
 import uvloop
 
+from roskva.links.own_keys import PROBER, own_key
 from roskva.links.processes import read_assignment, read_report, write_report
 from roskva.logs import log_to_stderr
 from roskva.net.address import local_in_url
@@ -18,7 +19,7 @@ from roskva.probe.job import ProbeJob
 from roskva.probe.objectives import Objectives
 from roskva.probe.paths import Target, what_is_wrong
 from roskva.probe.round import objects, probe
-from roskva.server.access.keys import own_key, token_keys
+from roskva.server.access.keys import token_keys
 from roskva.wire.admin import PipelineNow
 
 _LOOK_S: Final = 0.2
@@ -79,7 +80,7 @@ def _target(job: ProbeJob, pipeline: bool, trouble: str = "") -> Target:
         mqtt_port=job.ports.mqtt,
         pipeline=pipeline,
         pipeline_trouble=trouble if pipeline else "",
-        key=own_key(token_keys(job.data)),
+        key=own_key(token_keys(job.data), PROBER),
         context=None if tls.certificate is None else pinned_context(tls.certificate),
     )
 

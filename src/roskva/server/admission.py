@@ -29,6 +29,7 @@ Admitted = list[model.Update | RoskvaError]
 class Admission:
     def __init__(self, config: Config, authority: Authority, space: DiskSpace) -> None:
         self.config = config
+        self._sources = config.apps_of_sources
         self.too_fast = 0
         """Updates that were refused."""
         self.refused_bodies = 0
@@ -38,7 +39,10 @@ class Admission:
 
     def admit(self, principal: model.Principal, update: model.Update) -> model.Update:
         """The update as it goes into the feed, or the RoskvaError that says what is wrong."""
-        app = self.config.app(self._checked(principal, update.object))
+        name = self._checked(principal, update.object)
+        if name in self._sources and not (principal.key and principal.app == name):
+            raise belongs_to(self._sources[name], name)
+        app = self.config.app(name)
         if update.reset:
             raise BadInput("a reset is asked for by name, and not published")
         if app.versions == "assigned" and update.version != model.NO_VERSION:
@@ -56,7 +60,9 @@ class Admission:
         return msgspec.structs.replace(update, published_at=time.time_ns() // 1000)
 
     def reset(self, principal: model.Principal, key: model.Key) -> Admitted:
-        self._checked(principal, key)
+        app = self._checked(principal, key)
+        if app in self._sources:
+            raise belongs_to(self._sources[app], app)
         mark = model.reset_mark(secrets.randbits(64))
         update = model.Update(key, mark, published_at=time.time_ns() // 1000, reset=True)
         return self._within_rate(principal, [update])
@@ -111,6 +117,13 @@ class Admission:
         if not self._authority.may_publish(principal, key):
             raise Unauthorised("publishing this object is not allowed")
         return app
+
+
+def belongs_to(source: str, app: str) -> Unauthorised:
+    """Versions of others, or a reset by others, would hide what the database changes."""
+    return Unauthorised(
+        f"the app {app} belongs to the source {source}: nobody else publishes or resets there"
+    )
 
 
 def size_of(update: model.Update) -> int:

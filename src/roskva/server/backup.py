@@ -40,8 +40,8 @@ from roskva.feed.record import META as FEED_META
 from roskva.feed.recovery import SKIP, skip_ahead, skip_in
 from roskva.feed.segment import parse_name
 from roskva.links.framing import ask
+from roskva.links.own_keys import TOKEN_KEY
 from roskva.links.processes import Process, running
-from roskva.server.access.keys import TOKEN_KEY
 from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore

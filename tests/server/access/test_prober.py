@@ -4,8 +4,9 @@ import pytest
 
 from roskva.config import ProbeConfig
 from roskva.core.identity import TokenKeys
+from roskva.links.own_keys import PROBER, own_key
 from roskva.model import PROBE_APP, PROBE_SLOW_APP, Principal
-from roskva.server.access.keys import ProberKeys, credential, own_key
+from roskva.server.access.keys import ProberKeys, credential
 
 OLD, NEW = bytes(32), bytes(range(32))
 BEFORE = TokenKeys({1: OLD}, 1)
@@ -22,12 +23,12 @@ def test_the_nodes_own_prober_gets_in_also_while_keys_are_rotated(
     known: TokenKeys, read: TokenKeys
 ) -> None:
     for app in (PROBE_APP, PROBE_SLOW_APP):
-        shown = credential(app, "websocket", own_key(read))
+        shown = credential(app, "websocket", own_key(read, PROBER))
         assert prober_keys(known).find(shown) == Principal("websocket", app)
 
 
 def test_nobody_else_gets_in() -> None:
-    keys, key = prober_keys(BEFORE), own_key(BEFORE)
+    keys, key = prober_keys(BEFORE), own_key(BEFORE, PROBER)
     for shown in (
         credential("shop", "websocket", key),
         credential(PROBE_APP, "", key),

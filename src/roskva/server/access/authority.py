@@ -12,6 +12,7 @@ from roskva.config import Config, has_keys
 from roskva.core.identity import Standing, TokenKeys
 from roskva.errors import Unauthorised
 from roskva.model import NOBODY, Key, Principal
+from roskva.server.access.keys import FlowKeys
 
 T = TypeVar("T")
 Later = Coroutine[Any, Any, T]
@@ -70,8 +71,11 @@ class AllowAll:
     guarded: frozenset[str] = frozenset()
     asked_at_publish: frozenset[str] = frozenset()
 
+    def __init__(self, flows: FlowKeys | None = None) -> None:
+        self._flows = flows or FlowKeys()
+
     def identify(self, app: str | None, credential: str | None) -> Principal:
-        return NOBODY
+        return (credential and self._flows.find(credential)) or NOBODY
 
     def may_register(self, principal: Principal, keys: Collection[Key]) -> Verdict:
         return ALLOWED
@@ -84,6 +88,7 @@ class AllowAll:
 
     def reload(self, config: Config, tokens: TokenKeys | None = None) -> None:
         """Whether there are keys changes with a restart only."""
+        self._flows = FlowKeys(config.apps_of_sources, tokens)
 
     async def run(self) -> None:
         """There is nothing to fetch."""
@@ -91,9 +96,9 @@ class AllowAll:
 
 def authority_of(config: Config, tokens: TokenKeys | None = None) -> Authority:
     """`BadConfig` if a file that the settings name is not good. `tokens`: the keys under which this
-    node seals tokens; without them there is no prober."""
+    node seals tokens; without them neither its prober nor its flows are known."""
     if not has_keys(config):
-        return AllowAll()
+        return AllowAll(FlowKeys(config.apps_of_sources, tokens))
     from roskva.server.access.keyed import KeyedAuthority
 
     return KeyedAuthority(config, tokens)

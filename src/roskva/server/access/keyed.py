@@ -24,7 +24,7 @@ from roskva.server.access import jwt
 from roskva.server.access.authority import ALLOWED, Later, Verdict, not_accepted
 from roskva.server.access.backends import backend_client
 from roskva.server.access.hook import Hook, HookSettings, Wish
-from roskva.server.access.keys import ProberKeys, PublishKeys
+from roskva.server.access.keys import FlowKeys, ProberKeys, PublishKeys
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS
 
 _log = logging.getLogger(__name__)
@@ -101,6 +101,7 @@ class KeyedAuthority:
 
     def _take_over(self, config: Config, tokens: TokenKeys | None) -> None:
         publish_keys, prober_keys = PublishKeys(config.apps), ProberKeys(config.probe, tokens)
+        flow_keys = FlowKeys(config.apps_of_sources, tokens)
         places = {app.jwks for app in config.apps.values() if app.jwks}
         jwks = {place: self._jwks.get(place) or jwt.Jwks(place, self._http) for place in places}
         hooks: dict[HookSettings, Hook] = {}
@@ -122,8 +123,9 @@ class KeyedAuthority:
             found.on_change([v.forget for v in verifiers if v.jwks is found])
         self._jwks, self._hooks, self._apps = jwks, hooks, apps
         self._by_audience = {verifier.audience: verifier for verifier in verifiers}
-        self._publish_keys, self._prober_keys = publish_keys, prober_keys
-        self.standing = standing_of(config.apps, publish_keys)
+        self._publish_keys, self._flow_keys = publish_keys, flow_keys
+        self._prober_keys = prober_keys
+        self.standing = standing_of(config.apps, publish_keys.names() | flow_keys.names())
         self.guarded = frozenset(n for n, app in config.apps.items() if app.authorise_at_notify)
         self.asked_at_publish = frozenset(
             n for n, app in config.apps.items() if app.authorise_at_publish
@@ -151,7 +153,11 @@ class KeyedAuthority:
             or not credential.isascii()  # as every header is
         ):
             raise not_accepted()
-        who = self._publish_keys.find(credential) or self._prober_keys.find(credential)
+        who = (
+            self._publish_keys.find(credential)
+            or self._flow_keys.find(credential)
+            or self._prober_keys.find(credential)
+        )
         if who is not None and app in (None, who.app):
             return who
         if who is not None or not jwt.looks_like_jwt(credential):
@@ -271,7 +277,7 @@ async def _ask_hook(
     return Verdict(denied | (frozenset(unknown) - allowed))
 
 
-def standing_of(apps: dict[str, AppConfig], keys: PublishKeys) -> Standing:
+def standing_of(apps: dict[str, AppConfig], keys: dict[str, str]) -> Standing:
     return Standing(
         keyed=True,
         apps={name: _seconds(app.generation) for name, app in apps.items() if app.jwks}
@@ -281,7 +287,7 @@ def standing_of(apps: dict[str, AppConfig], keys: PublishKeys) -> Standing:
             for name, app in apps.items()
             if app.revoked
         },
-        keys=keys.names(),
+        keys=keys,
     )
 
 

@@ -8,12 +8,15 @@ tokens are sealed under the first; those under the second, the one before, are a
 **The prober** may use its own two apps, and nothing else. The node's own has a key that is made of
 the token keys: every process of the node has these, and nobody else. One from elsewhere shows the
 `key` of `[probe]`.
+
+**Flows of a change source** publish in its app, and do nothing else. Those beside the node have a
+key that is made in the same way.
 """
 
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,50 +24,38 @@ from roskva.config import AppConfig, ProbeConfig, read_secret
 from roskva.config.access import key_digest
 from roskva.core.identity import TokenKeys
 from roskva.disk import RealDisk, write_whole
-from roskva.errors import Damaged
+from roskva.links.own_keys import (
+    FLOWS,
+    KEY_BYTES,
+    MAX_KEY_NUMBER,
+    PROBER,
+    TOKEN_KEY,
+    own_keys,
+    read_token_keys,
+)
 from roskva.model import PROBE_APPS, Principal
 from roskva.server.directory import close_to_others
 
-TOKEN_KEY: Final = "token.key"
-_BYTES: Final = 32
-_MAX_NUMBER: Final = 255
 _LIVE: Final = 2
 _NAME_BYTES: Final = 6
-_PURPOSE: Final = b"the prober of this node"
 
 
 def token_keys(data: Path) -> TokenKeys:
     """Made at the first start. Whoever loses it makes every client shake hands again, no more."""
     path = data / TOKEN_KEY
     if not path.exists():
-        _write(path, [(1, secrets.token_bytes(_BYTES))])
+        _write(path, [(1, secrets.token_bytes(KEY_BYTES))])
     close_to_others(path)
-    keys = _read(path)
-    return TokenKeys(dict(keys), keys[0][0])
+    return read_token_keys(data)
 
 
 def rotate(data: Path) -> None:
     """A new key from now on. Tokens of the last one hold until they expire, or until the next
     rotation; those of the one before do not any more."""
     path = data / TOKEN_KEY
-    known = _read(path) if path.exists() else []
-    number = known[0][0] % _MAX_NUMBER + 1 if known else 1
-    _write(path, [(number, secrets.token_bytes(_BYTES)), *known][:_LIVE])
-
-
-def _read(path: Path) -> list[tuple[int, bytes]]:
-    found = []
-    try:
-        for line in path.read_text().splitlines():
-            number, _, key = line.partition(" ")
-            found.append((int(number), bytes.fromhex(key)))
-    except ValueError:
-        found = []
-    if not found or any(
-        not 1 <= number <= _MAX_NUMBER or len(key) != _BYTES for number, key in found
-    ):
-        raise Damaged(f"{path} is damaged: remove it, and clients will shake hands again")
-    return found
+    known = list(read_token_keys(data).keys.items()) if path.exists() else []
+    number = known[0][0] % MAX_KEY_NUMBER + 1 if known else 1
+    _write(path, [(number, secrets.token_bytes(KEY_BYTES)), *known][:_LIVE])
 
 
 def _write(path: Path, keys: list[tuple[int, bytes]]) -> None:
@@ -103,22 +94,11 @@ def credential(app: str, who: str, key: str) -> str:
     return f"{app}/{who}:{key}"
 
 
-def own_key(tokens: TokenKeys) -> str:
-    """Of the older key, where there are two: after a rotation, a process that has not heard of the
-    new one yet knows it as well."""
-    older = next((number for number in tokens.keys if number != tokens.current), tokens.current)
-    return _derived(tokens.keys[older])
-
-
-def _derived(secret: bytes) -> str:
-    return hmac.digest(secret, _PURPOSE, "sha256").hex()
-
-
 class ProberKeys:
     def __init__(self, config: ProbeConfig, tokens: TokenKeys | None) -> None:
         keys: list[str] = []
         if tokens is not None:
-            keys += map(_derived, tokens.keys.values())
+            keys += own_keys(tokens, PROBER)
             if config.key is not None:
                 keys.append(read_secret("key under [probe]", config.key))
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
@@ -128,6 +108,27 @@ class ProberKeys:
         app, _, who = named.partition("/")
         if app not in PROBE_APPS or not who:
             return None
-        digest = hashlib.sha256(key.encode()).digest()
-        known = [hmac.compare_digest(digest, each) for each in self._digests]
-        return Principal(who, app) if any(known) else None
+        return Principal(who, app) if _is_among(key, self._digests) else None
+
+
+class FlowKeys:
+    """Of those beside the node: one elsewhere shows a publish key of the app."""
+
+    def __init__(self, apps: Collection[str] = (), tokens: TokenKeys | None = None) -> None:
+        """`apps`: those that have a change source."""
+        self._flows = {app: Principal(f"flow-{app}", app, key=True) for app in apps}
+        keys = [] if tokens is None else own_keys(tokens, FLOWS)
+        self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+
+    def names(self) -> dict[str, str]:
+        """Of each its app."""
+        return {flow.name: app for app, flow in self._flows.items()}
+
+    def find(self, credential: str) -> Principal | None:
+        app, _, key = credential.partition(":")
+        return self._flows.get(app) if _is_among(key, self._digests) else None
+
+
+def _is_among(key: str, digests: list[bytes]) -> bool:
+    digest = hashlib.sha256(key.encode()).digest()
+    return any([hmac.compare_digest(digest, each) for each in digests])

@@ -45,6 +45,7 @@ from roskva.server.admin.answers import GenerationSeen, ProcessAnswers, RowSeen,
 from roskva.server.admin.row_search import MOST_FOUND, RowsSearched
 from roskva.server.admin.samples import exposition, of_disk, of_pipeline, of_probe, of_sources
 from roskva.server.admin.sessions import BLIND, STATES, Listed, slowest_of
+from roskva.server.admission import belongs_to
 from roskva.server.usage import DiskUsage
 from roskva.store.rows import StoredClient
 from roskva.wire import admin
@@ -215,6 +216,8 @@ class AdminQueries:
     async def app(self, app: str) -> admin.AppNow:
         """Asked before it is reset: what the next generation is, everybody has to say."""
         check_app(app)
+        if source := self._config().apps_of_sources.get(app):
+            raise belongs_to(source, app)
         found = await self._generations(app, NO_GENERATION)
         return self._app_now(app, found, max(found.values(), default=NO_GENERATION))
 
