@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roskva.core.objects import coalesce
-from roskva.feed.arrow import rows_of
+from roskva.feed.arrow import PLACED, rows_of
 from roskva.feed.base import updates_of
 from roskva.model import Update
-from roskva.pipeline.columns import PLACED, coalesced
+from roskva.pipeline.columns import coalesced
 
 UPDATES = st.lists(
     st.builds(

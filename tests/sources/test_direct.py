@@ -8,6 +8,7 @@ import pytest
 from roskva.core.effects import Event as CoreEvent
 from roskva.core.effects import FromLink, LinkDown, LinkUp, SendLink, Tick
 from roskva.model import Update, app_key, shard_of
+from roskva.sources import direct
 from roskva.sources.change import version_of
 from roskva.sources.direct import DirectFlow, Effect, MoveMarker, ReadLog, Records
 from roskva.wire.links import NotPublished, PublishUpdates, ResetApp, UpdatesPublished
@@ -60,6 +61,22 @@ def test_the_last_change_of_a_row_is_published_and_the_marker_follows_the_answer
     assert MoveMarker(3) in moved
 
 
+def test_a_batch_ends_where_its_last_update_is_and_what_is_left_out_has_a_later_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(direct, "MAX_BATCH", 2)
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    rows = [change(1, "a"), change(2, "b"), change(3, "a"), change(4, "c"), change(5, "b")]
+    effects = flow.step(Records(rows, 7, superseded=10), 0.0)
+    assert flow.superseded == 12
+    moved = [each for answer in answers(effects) for each in flow.step(answer, 0.0)]  # type: ignore[arg-type]
+    assert [each for each in moved if isinstance(each, MoveMarker)] == [
+        MoveMarker(4),  # with the last words on a and c; that on b comes after it
+        MoveMarker(7),
+    ]
+    assert flow.published == 3
+
+
 def test_a_doubt_waits_for_what_is_before_it_and_what_is_behind_it_waits_for_every_shard() -> None:
     flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
     first = flow.step(Records([change(1, "a"), doubt(2, 5), change(3, "a", 5)], 3), 0.0)
@@ -89,8 +106,11 @@ def test_a_shard_that_does_not_answer_a_reset_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_row_ends_with_its_last_version_whatever_shards_do(seed: int) -> None:
+def test_every_row_ends_with_its_last_version_whatever_shards_do(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dice = random.Random(seed)
+    monkeypatch.setattr(direct, "MAX_BATCH", dice.randrange(1, 5))
     ordinal, log = 1, [doubt(1, 1)]
     for offset in range(2, 120):
         if dice.random() < 0.05:

@@ -43,9 +43,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from roskva.feed.arrow import SCHEMA
+from roskva.feed.arrow import PLACED, SCHEMA, placed
 from roskva.feed.base import Batch, Marker, updates_of
-from roskva.pipeline.columns import PLACED, NamedSource, coalesced, columns, placed
+from roskva.pipeline.columns import NamedSource, coalesced, columns
 from roskva.pipeline.feeds import Feeds, Offsets, Options, feeds_at, markers_of, offsets_of
 from roskva.pipeline.node import Entry, MatcherLinks, Range, gaps_at, matchers_at
 from roskva.pipeline.source import ShardRange, batches, limited, not_before

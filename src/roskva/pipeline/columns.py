@@ -3,7 +3,6 @@
 Coalescing does the same on columns as `core.objects.coalesce` does one by one.
 """
 
-from functools import cache
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -12,16 +11,11 @@ from pyspark.sql import types
 from pyspark.sql.datasource import DataSource
 
 from roskva.core.objects import coalesce
-from roskva.feed.arrow import SCHEMA, rows_of
-from roskva.feed.base import Batch, updates_of
+from roskva.feed.arrow import PLACED, SCHEMA, rows_of
+from roskva.feed.base import updates_of
 from roskva.model import is_app
 from roskva.pipeline.feeds import Options
 
-OFFSET = pa.field("offset", pa.int64(), nullable=False)
-PLACED = pa.schema([OFFSET, *SCHEMA])
-"""Updates, each with its offset."""
-
-_COUNTED: Final = 16_384
 _TYPES: Final[dict[str, type[types.DataType]]] = {
     "bool": types.BooleanType,
     "bytes": types.BinaryType,
@@ -60,24 +54,6 @@ class NamedSource(DataSource):
 
     def schema(self) -> types.StructType:
         return self.SCHEMA
-
-
-def placed(batch: Batch) -> pa.RecordBatch:
-    """Its updates, each with its offset."""
-    offsets = numbered(batch.base, batch.rows.num_rows)
-    return pa.RecordBatch.from_arrays([offsets, *batch.rows.columns], schema=PLACED)
-
-
-def numbered(first: int, count: int) -> pa.Array:
-    """Offsets from `first` on."""
-    if count > len(_counted()):
-        return pa.array(range(first, first + count), pa.int64())
-    return pc.add(_counted().slice(0, count), first)
-
-
-@cache
-def _counted() -> pa.Array:
-    return pa.array(range(_COUNTED), pa.int64())
 
 
 def coalesced(rows: pa.Table) -> pa.Table:

@@ -22,11 +22,12 @@ from pyspark.sql.types import StructType
 
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
+from roskva.feed.arrow import placed
 from roskva.feed.base import START, Batch, Marker, Missing
 from roskva.feed.reader import LogReader
 from roskva.feed.record import META
 from roskva.feed.trace import DIRECTORY
-from roskva.pipeline.columns import NamedSource, coalesced, columns, placed
+from roskva.pipeline.columns import NamedSource, coalesced, columns
 
 FORMAT: Final = "roskva-history"
 SCHEMA: Final = columns(

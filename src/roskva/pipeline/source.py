@@ -29,9 +29,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from roskva.errors import BadInput, Damaged
+from roskva.feed.arrow import numbered
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.reader import poll
-from roskva.pipeline.columns import NamedSource, columns, numbered
+from roskva.pipeline.columns import NamedSource, columns
 from roskva.pipeline.feeds import (
     EARLIEST,
     LATEST,

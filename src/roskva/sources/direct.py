@@ -1,8 +1,10 @@
 """The direct flow: what a database has changed, straight into the feed. A machine, without I/O.
 
-It reads the changes log from its marker, in batches. Of the changes of one row that come together
-only the last is published, under its own version. A few batches are under way at once: versions
-rise, so it does not matter which arrives first. The marker follows what is answered.
+It reads the changes log from its marker. Of the changes of one row that come together only the last
+is published, under its own version, and the last words go out in batches, in the order of the log.
+A few batches are under way at once: versions rise, so it does not matter which arrives first. The
+marker follows what is answered. What it has passed is either published or has a later word, which
+is still before it.
 
 **A doubt in its way** is passed only when every shard has reset the app under its ordinal, and that
 begins only when all before it is answered. Killed in between, it reads the doubt again, and asks
@@ -35,6 +37,8 @@ from roskva.wire.links import (
 
 MAX_UNDER_WAY: Final = 8
 """Batches."""
+MAX_BATCH: Final = 4096
+"""Updates."""
 _AGAIN_S: Final = 0.2
 _RESET_AGAIN_S: Final = 2.0
 _RESET_REQUEST: Final = 0
@@ -46,6 +50,8 @@ class Records(msgspec.Struct, frozen=True):
 
     entries: Sequence[tuple[int, Update]]
     last: int
+    superseded: int = 0
+    """Changes that are left out, for the same row has a later one here, with no doubt between."""
 
 
 class ReadLog(msgspec.Struct, frozen=True):
@@ -69,7 +75,7 @@ class _Batch(msgspec.Struct, eq=False):
 
     last: int
     updates: list[Update]
-    """Not published yet."""
+    """Not published yet. As the log has them, until it is submitted for the first time."""
     again_at: float = math.inf
     """When they are submitted again; until they are answered, never."""
 
@@ -123,7 +129,7 @@ class DirectFlow:
         return effects
 
     def _take(self, records: Records) -> None:
-        run: dict[str, Update] = {}
+        run: dict[str, tuple[int, Update]] = {}
         for offset, update in records.entries:
             if update.reset:
                 self._wait(run, offset - 1)
@@ -131,14 +137,19 @@ class DirectFlow:
                 message = ResetApp(_RESET_REQUEST, app_of(update.object), update.version)
                 self.waiting.append(_Reset(offset, message, set(range(self.shards))))
             else:
-                self.superseded += update.object in run
-                run[update.object] = update
+                self.superseded += run.pop(update.object, None) is not None
+                run[update.object] = offset, update
         self._wait(run, records.last)
+        self.superseded += records.superseded
         self.read_to = records.last
 
-    def _wait(self, run: dict[str, Update], last: int) -> None:
-        if run:
-            self.waiting.append(_Batch(last, [self._told(update) for update in run.values()]))
+    def _wait(self, run: dict[str, tuple[int, Update]], last: int) -> None:
+        """`run`: in the order of the log, so that each batch ends where its last update is."""
+        entries = list(run.values())
+        for start in range(0, len(entries), MAX_BATCH):
+            part = entries[start : start + MAX_BATCH]
+            end = part[-1][0] if start + MAX_BATCH < len(entries) else last
+            self.waiting.append(_Batch(end, [update for _, update in part]))
 
     def _told(self, update: Update) -> Update:
         """What clients are told of a change; what was deleted has nothing to say."""
@@ -205,6 +216,7 @@ class DirectFlow:
                 self._ask_for_reset(head, now, effects)
             else:
                 self.under_way.append(head)
+                head.updates = [self._told(update) for update in head.updates]
                 self._submit(head, now, effects)
             self.waiting.popleft()
         if not (self.reading or self.waiting):

@@ -1,6 +1,7 @@
 """Carries out the direct flow (`direct.py`) on the event loop: links, the changes log, a timer.
 
-The log is read on a thread, as far as it is durable. The marker is written once a second: what is
+The log is read on a thread, as far as it is durable; from far behind only the last word on each row
+of a great many changes. The marker is written once a second: what is
 published again after a crash has the same versions, so nobody is told twice.
 """
 
@@ -14,7 +15,8 @@ from typing import Final
 
 from roskva.core.effects import SendLink, Tick
 from roskva.errors import RoskvaError
-from roskva.feed.base import Batch, Marker, Missing
+from roskva.feed.base import Marker, Missing
+from roskva.feed.latest import Latest, read_latest
 from roskva.feed.reader import LogReader
 from roskva.links.shard_link import LinkEnd
 from roskva.sources.direct import DirectFlow, Event, MoveMarker, ReadLog, Records
@@ -23,7 +25,6 @@ from roskva.sources.position import Doubt
 _log = logging.getLogger(__name__)
 NAME: Final = "direct"
 """Of its marker."""
-_MOST_TOGETHER: Final = 4096
 _MARKER_EVERY_S: Final = 1.0
 
 
@@ -105,14 +106,13 @@ class Flow:
         if self._asked is None or self._durable <= self._asked:
             return
         after, self._asked = self._asked, None
-        most = min(_MOST_TOGETHER, self._durable - after)
-        done = self._loop.run_in_executor(self._thread, self._look, after, most)
+        done = self._loop.run_in_executor(self._thread, self._look, after, self._durable)
         done.add_done_callback(lambda found: self._have_read(after, found))
 
-    def _look(self, after: int, most: int) -> Records | Missing | None:
-        read = self._reader.read(Marker(self._reader.lineage, after), most)
-        if isinstance(read, Batch):
-            return Records(read.entries(), read.last)
+    def _look(self, after: int, end: int) -> Records | Missing | None:
+        read = read_latest(self._reader, Marker(self._reader.lineage, after), end)
+        if isinstance(read, Latest):
+            return Records(read.entries, read.last, read.superseded)
         return read if isinstance(read, Missing) else None
 
     def _have_read(self, after: int, found: "asyncio.Future[Records | Missing | None]") -> None:
