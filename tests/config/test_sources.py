@@ -270,6 +270,34 @@ def test_what_is_wrong_with_a_database_is_said_with_its_place(
     assert complaint.startswith((f"{file.name}:", "[source.shop]"))
 
 
+FLOW = f'{DATABASE}[ingest.cheap]\nformat = "roskva-changes"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (FLOW, "there is: shop"),
+        (f'{FLOW}path = "shops"\n', "no [source.shops]"),
+        (f'{FLOW}path = "shop"\napp = "\'other\'"\n', "to the app shop only"),
+        (f'{FLOW}path = "shop"\nversion = "row.revision"\n', "leave version out"),
+        (f'{FLOW}path = "shop"\nkey = "env:KEY"\n', "needs no key"),
+        (f'{FLOW}path = "shop"\ntable = "orders"\n', "not among the tables"),
+        ('[ingest.files]\npath = "/tmp"\ntable = "products"\n', "table is for"),
+    ],
+)
+def test_what_is_wrong_with_a_flow_of_a_source_is_said_with_its_place(
+    file: Path, text: str, what: str
+) -> None:
+    (complaint,) = complaints(file, text)
+    assert what in complaint
+    assert complaint.startswith(f"{file.name}:")
+
+
+def test_a_flow_of_a_source_names_it_and_a_table(file: Path) -> None:
+    given = f"""{FLOW}path = "shop"\ntable = "products"\napp = "'shop'"\n"""
+    assert loaded(file, given).ingest["cheap"].table == "products"
+
+
 def test_a_database_publishes_to_the_app_of_its_name(file: Path) -> None:
     (found,) = loaded(file, DATABASE).source.items()
     assert found[1].app_of(found[0]) == "shop"

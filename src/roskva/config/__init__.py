@@ -12,6 +12,7 @@ from roskva.config.access import is_loopback as is_loopback
 from roskva.config.access import open_to_this_machine as open_to_this_machine
 from roskva.config.access import read_secret as read_secret
 from roskva.config.access import takes_any_name as takes_any_name
+from roskva.config.sections import CHANGES_FORMAT as CHANGES_FORMAT
 from roskva.config.sections import CHANNELS as CHANNELS
 from roskva.config.sections import NAMED as NAMED
 from roskva.config.sections import OFF as OFF

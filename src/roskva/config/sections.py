@@ -522,13 +522,17 @@ class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A source of rows that become updates, each by SQL expressions over its columns."""
 
     format: Word = "json"
-    """Any that Spark can read as a stream."""
+    """Any that Spark can read as a stream; `roskva-changes` for the changes of a source."""
     path: str | None = None
-    """What is read, if the format reads files or tables."""
+    """What is read, if the format reads files or tables; of `roskva-changes` the name of the
+    source."""
+    table: Word | None = None
+    """Of `roskva-changes`: whose rows, as named in the tables of the source. Not set: of all."""
     options: dict[str, str | int | float | bool] | None = None
     """Of the format, as Spark names them."""
     columns: str | None = None
-    """The columns and their types, for formats that do not say: `id BIGINT, changed TIMESTAMP`."""
+    """The columns and their types, for formats that do not say: `id BIGINT, changed TIMESTAMP`. Of
+    `roskva-changes` those of the table."""
     app: Word = "app"
     """SQL for the app; a constant has quotes of its own."""
     name: Word = "name"
@@ -542,7 +546,7 @@ class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
     filter: str | None = None
     """SQL that is true for the rows that count; others are skipped."""
     interval_seconds: Annotated[float, Meta(ge=0.0, le=86400.0)] = 1.0
-    """How often the source is looked at for more."""
+    """How often the source is looked at for more; the changes of a source come as they are read."""
     key: str | None = None
     """A publish key of its app, for a node with keys: `env:NAME` or `file:PATH`."""
     dead_letter_days: Days | None = 30
@@ -570,6 +574,9 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The app that is published to, and by nobody else. Not set: the name of the source."""
     payload: Literal["none", "row"] = "none"
     """What clients are told beside the version: nothing, or the row as JSON."""
+    direct: bool = True
+    """Publish every row under its own name. Otherwise only what ingests make of the changes, those
+    with `format = "roskva-changes"`, is published."""
     retention_hours: Annotated[int, Meta(ge=1, le=24 * 3660)] = 24
     """Changes older than this are dropped from the log of changes, but never what a flow needs."""
     retention_bytes: Bytes = 1024 * _MIB
@@ -627,6 +634,49 @@ def _check_databases(sources: dict[str, SourceConfig]) -> None:
         apps[app] = name
 
 
+CHANGES_FORMAT: Final = "roskva-changes"
+"""The format of an ingest that is a flow of a source."""
+
+
+def _check_flows(ingests: dict[str, IngestConfig], sources: dict[str, SourceConfig]) -> None:
+    for name, ingest in ingests.items():
+        section = f"ingest.{name}"
+        if ingest.format != CHANGES_FORMAT:
+            if ingest.table is not None:
+                raise Conflict(f'table is for format = "{CHANGES_FORMAT}"', f"{section}.table")
+            continue
+        source = sources.get(ingest.path or "")
+        if source is None:
+            known = ", ".join(sources) or "none"
+            raise Conflict(
+                f"path is the name of a source, and there is no [source.{ingest.path}]; there is: "
+                f"{known}",
+                f"{section}.path",
+                f"{section}.format",
+            )
+        app = source.app_of(ingest.path or "")
+        if ingest.app not in ("app", f"'{app}'"):
+            raise Conflict(
+                f"an ingest of the source {ingest.path} publishes to the app {app} only, which is "
+                "reset when changes may be missing: leave app out",
+                f"{section}.app",
+            )
+        if ingest.version != "version":
+            raise Conflict(
+                "the versions are those of the source: leave version out", f"{section}.version"
+            )
+        if ingest.key is not None:
+            raise Conflict(
+                "an ingest of a source needs no key: the node knows it", f"{section}.key"
+            )
+        if ingest.table is not None and ingest.table not in source.tables:
+            raise Conflict(
+                f"{ingest.table} is not among the tables of the source {ingest.path}: "
+                f"{', '.join(source.tables)}",
+                f"{section}.table",
+            )
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeConfig = NodeConfig()
     defaults: AppConfig = AppConfig()
@@ -659,6 +709,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                     f"apps.{name}.versions",
                     "defaults.versions",
                 )
+        _check_flows(self.ingest, self.source)
         apps = {f"apps.{name}": app for name, app in self.apps.items()}
         for section, app in {"defaults": self.defaults, **apps}.items():
             # Three characters of JSON carry two bytes of a payload, or more.

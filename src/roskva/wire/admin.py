@@ -149,9 +149,11 @@ class BatchTimes(msgspec.Struct, frozen=True):
 
 
 class PartNow(msgspec.Struct):
-    """The bridge, or an ingest."""
+    """The bridge, or an ingest; an ingest of a source is a flow of it."""
 
     name: str = ""
+    source: str = ""
+    """Of a flow: whose changes it publishes."""
     state: str = "starting"
     batches: int = 0
     batch_ms: int | None = None
@@ -160,8 +162,10 @@ class PartNow(msgspec.Struct):
     """One per second at most, the oldest first."""
     last_error: str = ""
     lag_updates: int | None = None
-    """Of the bridge: what the feed has and the matchers have not, if there is a bridge to ask."""
+    """Of the bridge: what the feed has and the matchers have not, if there is a bridge to ask. Of
+    a flow: what the log of changes has beyond its marker."""
     lag_seconds: float | None = None
+    """Since the oldest of these was written."""
     delivered: int | None = None
     """Ranges that a matcher took over from the bridge, and not from the fast path."""
     gaps: list[int] = []
@@ -171,6 +175,14 @@ class PartNow(msgspec.Struct):
     published: int | None = None
     superseded: int | None = None
     dead_letters: int | None = None
+    marker: int | None = None
+    """Of a flow: everything up to this offset in the log of changes is published."""
+    late: int | None = None
+    """Of a flow: what the node refused, as its app was reset meanwhile."""
+    lost: int | None = None
+    """Of a flow: changes that were gone from the log before it had read them."""
+    together: int | None = None
+    """Of a flow: how many are read for at once, itself among them; 0 if it waits."""
 
 
 class PipelineNow(msgspec.Struct):
