@@ -93,6 +93,17 @@ def test_a_doubt_waits_for_what_is_before_it_and_what_is_behind_it_waits_for_eve
     assert after.version == version_of(5, 3)
 
 
+def test_without_publishing_doubts_are_passed_on_and_the_marker_moves() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None, publishes=False))
+    effects = flow.step(Records([change(1, "a"), doubt(2, 5), change(3, "a", 5)], 3), 0.0)
+    resets = [each for each in effects if isinstance(each, SendLink)]
+    assert [each.message for each in resets] == [ResetApp(0, "shop", 5)] * SHARDS
+    assert flow.marker == 0
+    for shard in range(SHARDS):
+        effects = flow.step(FromLink(shard, UpdatesPublished(0, [5])), 0.0)
+    assert (flow.marker, flow.published, sent(effects)) == (3, 0, [])
+
+
 def test_a_shard_that_does_not_answer_a_reset_is_asked_again() -> None:
     flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
     flow.step(Records([doubt(1, 5)], 1), 0.0)

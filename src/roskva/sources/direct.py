@@ -90,9 +90,17 @@ class _Reset(msgspec.Struct, eq=False):
 
 class DirectFlow:
     def __init__(
-        self, shards: int, marker: int, patience_s: float, payload_of: PayloadOf | None
+        self,
+        shards: int,
+        marker: int,
+        patience_s: float,
+        payload_of: PayloadOf | None,
+        *,
+        publishes: bool = True,
     ) -> None:
+        """`publishes`: otherwise others do, and only doubts are passed on."""
         self.shards = shards
+        self.publishes = publishes
         self.submissions = Submissions(shards, Holding(patience_s=patience_s))
         self.payload_of = payload_of
         self.read_to = self.marker = marker
@@ -136,11 +144,14 @@ class DirectFlow:
                 run = {}
                 message = ResetApp(_RESET_REQUEST, app_of(update.object), update.version)
                 self.waiting.append(_Reset(offset, message, set(range(self.shards))))
-            else:
+            elif self.publishes:
                 self.superseded += run.pop(update.object, None) is not None
                 run[update.object] = offset, update
         self._wait(run, records.last)
-        self.superseded += records.superseded
+        if self.publishes:
+            self.superseded += records.superseded
+        else:
+            self.waiting.append(_Batch(records.last, []))
         self.read_to = records.last
 
     def _wait(self, run: dict[str, tuple[int, Update]], last: int) -> None:
@@ -199,8 +210,7 @@ class DirectFlow:
         for batch in self.under_way:
             if now >= batch.again_at:
                 self._submit(batch, now, effects)
-        while self.under_way and not self.under_way[0].updates:
-            self._pass(self.under_way.popleft().last, effects)
+        self._pass_answered(effects)
         if self.reset is not None:
             if self.reset.waits_for:
                 self._ask_for_reset(self.reset, now, effects)
@@ -217,7 +227,9 @@ class DirectFlow:
             else:
                 self.under_way.append(head)
                 head.updates = [self._told(update) for update in head.updates]
-                self._submit(head, now, effects)
+                if head.updates:
+                    self._submit(head, now, effects)
+                self._pass_answered(effects)
             self.waiting.popleft()
         if not (self.reading or self.waiting):
             self.reading = True
@@ -232,6 +244,10 @@ class DirectFlow:
             reset.again_at = now + _RESET_AGAIN_S
             for shard in sorted(reset.waits_for & self.submissions.reached):
                 effects.append(SendLink(shard, reset.message))
+
+    def _pass_answered(self, effects: list[Effect]) -> None:
+        while self.under_way and not self.under_way[0].updates:
+            self._pass(self.under_way.popleft().last, effects)
 
     def _pass(self, offset: int, effects: list[Effect]) -> None:
         self.marker = offset

@@ -125,6 +125,7 @@ class RunningSource:
             self._changes.marker(NAME),
             job.config.limits.publish_patience_s,
             partial(_row, job.config.app(job.app).max_payload_bytes) if row else None,
+            publishes=job.source.direct,
         )
         self._flow = Flow(
             machine,
