@@ -12,6 +12,7 @@ from roskva.sources.position import Doubt, PostgresPosition
 from roskva.sources.reader import (
     ALARM_S,
     MAX_WAITING,
+    MAX_WAITING_BYTES,
     Alarm,
     AppendChanges,
     AppendDoubt,
@@ -68,6 +69,24 @@ def test_what_is_not_visible_is_asked_about_again_and_becomes_an_alarm_and_is_ne
         Alarm,
         AppendChanges,
     ]
+
+
+def test_the_first_that_is_not_visible_is_waited_for_although_later_ones_are() -> None:
+    reader = SourceReader()
+    reader.step(LogOpened(at(10)), 0.0)
+    reader.step(received(5, 1, end=20), 0.0)
+    for event in (received(6, 2, end=30), received(7, 3, end=40)):
+        reader.step(event, 0.0)
+    assert reader.step(Visible(frozenset()), 0.0) == []
+    now, said = 0.0, list[Effect]()
+    while now < 2 * ALARM_S:
+        now = reader.next_deadline() or now
+        [ask] = reader.step(Tick(), now)
+        assert isinstance(ask, AskVisible)
+        assert 5 in ask.xids
+        said += reader.step(Visible(ask.xids & {6, 7}), now)
+    assert said == [Alarm(True)]
+    assert reader.step(Tick(), reader.next_deadline() or now) == [AskVisible(frozenset({5}))]
 
 
 def test_what_arrives_meanwhile_goes_together_up_to_what_is_not_visible() -> None:
@@ -134,6 +153,16 @@ def test_a_connection_that_breaks_takes_only_what_was_not_being_appended() -> No
     assert reader.step(ChangesDurable(), 0.0) == [Confirm(at(20))]
     assert reader.step(LogOpened(at(20)), 0.0) == []
     assert reader.step(received(6, 2, end=30), 0.0) == [AskVisible(frozenset({6}))]
+
+
+def test_few_large_rows_are_enough() -> None:
+    reader = SourceReader()
+    reader.step(LogOpened(at(10)), 0.0)
+    transaction = received(5, 1, end=20)
+    reader.step(Received(5, transaction.part, MAX_WAITING_BYTES), 0.0)
+    assert reader.full
+    reader.step(Visible(frozenset({5})), 0.0)
+    assert not reader.full
 
 
 def test_it_says_when_it_has_enough() -> None:

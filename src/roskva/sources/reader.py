@@ -24,6 +24,7 @@ an append, and connects again only when that is answered: what is in the log say
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -34,8 +35,13 @@ from roskva.sources.position import Doubt, Position
 
 MAX_WAITING: Final = 50_000
 """Changes in memory."""
+MAX_WAITING_BYTES: Final = 64 << 20
+"""The same in bytes, for large rows."""
 MAX_TOGETHER: Final = 10_000
 """Changes of one append."""
+MAX_TOGETHER_BYTES: Final = 16 << 20
+_MOST_ASKED_AGAIN: Final = 1_000
+"""Transactions, while none can be seen: the first of them are waited for."""
 _ASK_AGAIN_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 ALARM_S: Final = 10.0
 """A transaction that nobody can see for so long: a standby is away, or something is wrong."""
@@ -56,6 +62,8 @@ class Received(msgspec.Struct, frozen=True):
 
     xid: int
     part: Slice
+    size: int = 0
+    """Bytes of it in the database's log, about."""
 
 
 class Doubtful(msgspec.Struct, frozen=True):
@@ -129,6 +137,8 @@ class SourceReader:
         self.waiting: deque[Waiting] = deque()
         self.changes = 0
         """That wait."""
+        self.bytes = 0
+        """Theirs."""
         self.visible: set[int] = set()
         """Transactions that were seen, and of which something waits."""
         self.asking = False
@@ -144,7 +154,7 @@ class SourceReader:
     @property
     def full(self) -> bool:
         """Nothing more is to be read for now."""
-        return self.changes >= MAX_WAITING
+        return self.changes >= MAX_WAITING or self.bytes >= MAX_WAITING_BYTES
 
     def next_deadline(self) -> float | None:
         return self.ask_at
@@ -174,13 +184,15 @@ class SourceReader:
     def _wait(self, event: Waiting) -> None:
         if type(event) is Received:
             self.changes += len(event.part.changes)
+            self.bytes += event.size
         elif type(event) is LogIdle and self.waiting and type(self.waiting[-1]) is LogIdle:
             self.waiting.pop()  # the later one says all
         self.waiting.append(event)
 
     def _see(self, xids: frozenset[int], now: float, effects: list[Effect]) -> None:
         self.visible |= xids
-        if xids:
+        head = self.waiting[0]
+        if isinstance(head, LogIdle) or head.xid is None or head.xid in self.visible:
             self.tries = 0
             self._set_alarm(False, effects)
             return
@@ -214,9 +226,13 @@ class SourceReader:
     def _ask(self, now: float, effects: list[Effect]) -> None:
         if self.ask_at is not None and now < self.ask_at:
             return
-        xids = (None if isinstance(item, LogIdle) else item.xid for item in self.waiting)
+        xids = (
+            item.xid
+            for item in islice(self.waiting, _MOST_ASKED_AGAIN if self.tries else None)
+            if not isinstance(item, LogIdle) and item.xid is not None
+        )
         self.asking, self.ask_at = True, None
-        effects.append(AskVisible(frozenset(xid for xid in xids if xid is not None)))
+        effects.append(AskVisible(frozenset(xid for xid in xids if xid not in self.visible)))
 
     def _append_doubt(self, head: Doubtful, effects: list[Effect]) -> None:
         self.waiting.popleft()
@@ -225,18 +241,20 @@ class SourceReader:
 
     def _append(self, effects: list[Effect]) -> None:
         parts: list[Slice] = []
-        count = 0
-        while self.waiting and count < MAX_TOGETHER:
+        count = size = 0
+        while self.waiting and count < MAX_TOGETHER and size < MAX_TOGETHER_BYTES:
             head = self.waiting[0]
             if type(head) is not Received or head.xid not in self.visible:
                 break
             self.waiting.popleft()
             parts.append(head.part)
             count += len(head.part.changes)
+            size += head.size
             if head.part.end is not None:
                 self.visible.discard(head.xid)
                 self.reaches = head.part.end
         self.changes -= count
+        self.bytes -= size
         self.appending = True
         effects.append(AppendChanges(parts))
 
@@ -244,5 +262,5 @@ class SourceReader:
         """What is being appended is not lost."""
         self.waiting.clear()
         self.visible.clear()
-        self.changes = 0
+        self.changes = self.bytes = 0
         self.asking, self.ask_at, self.tries = False, None, 0
