@@ -68,7 +68,7 @@ def test_a_transaction_is_read_as_it_was_written() -> None:
         RowChange("update", PRODUCTS, [b"18", b"Pepper"], [b"17", None]),
         RowChange("delete", PRODUCTS, None, [b"18", None]),
         Truncate((PRODUCTS,)),
-        Commit(0x16B3778, EPOCH_US + 1_000_000),
+        Commit(0x16B3748, 0x16B3778, EPOCH_US + 1_000_000),
     ]
 
 

@@ -43,6 +43,9 @@ class DatabaseLog(Protocol):
     def confirm(self, position: Position) -> None:
         """What is before it is not needed any more."""
 
+    def complaints(self) -> Sequence[str]:
+        """Tables that cannot be read for now, and why; the others are."""
+
     def lag_bytes(self) -> int | None:
         """Of the database's log beyond what was confirmed; None: it cannot be told."""
 

@@ -71,6 +71,8 @@ class Follower(threading.Thread):
         self._stopping = threading.Event()
         self._reached: Position | None = None
         """To be confirmed, when it is durable."""
+        self._got_on = False
+        """Since it has connected."""
         self._look_at_lag = self._tidy_at = 0.0
         self.failed: Exception | None = None
         """Why the thread has ended by itself."""
@@ -102,11 +104,12 @@ class Follower(threading.Thread):
             while not self._stopping.is_set():
                 try:
                     self._connect()
-                    tries = 0
                     self._follow()
                 except StorageUnavailable:
                     raise
                 except (Unavailable, BadConfig) as error:
+                    if self._got_on:
+                        tries = 0
                     self._lost(error)
                     refused = isinstance(error, BadConfig)
                     pause_s = (
@@ -124,8 +127,10 @@ class Follower(threading.Thread):
             self._ended()
 
     def _connect(self) -> None:
+        self._got_on = False
         self._do(self._database.connect(self._changes.position, self._adopt))
         self._adopt = False
+        self._look_at_lag = 0.0
         if self.state != "reading":
             self.state, self.why = "reading", ""
             _log.info("reading after %s", self._changes.position)
@@ -146,6 +151,7 @@ class Follower(threading.Thread):
             if now >= self._look_at_lag:
                 self._look_at_lag = now + _LAG_EVERY_S
                 self.lag_bytes = self._database.lag_bytes()
+                self._hear_complaints()
             if now >= self._tidy_at:  # a slice, and the next one soon, while there is more
                 more = self._changes.tidy(wall_clock_us())
                 self._tidy_at = now if more else now + _TIDY_EVERY_S
@@ -188,7 +194,7 @@ class Follower(threading.Thread):
             case AppendDoubt(doubt=doubt, position=position):
                 self._append_doubt(doubt, position)
             case Confirm(position=position):
-                self._reached = position
+                self._reached, self._got_on = position, True
                 return None
             case Alarm(on=on):
                 self._sound(on)
@@ -216,6 +222,13 @@ class Follower(threading.Thread):
             )
         else:
             _log.info("what was committed can be seen again")
+
+    def _hear_complaints(self) -> None:
+        why = "; ".join(self._database.complaints())
+        if why != self.why:
+            self.why = why
+            if why:
+                _log.error("changes are passed over until this is mended: %s", why)
 
     def _confirm(self) -> None:
         reached = self._reached

@@ -41,6 +41,8 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
+    at: int
+    """Where it is in the log itself."""
     end: int
     """What follows the transaction in the log: the position to confirm."""
     committed_at: int
@@ -72,6 +74,8 @@ class RowChange(msgspec.Struct, frozen=True, gc=False):
     new: list[Value] | None
     old: list[Value] | None
     """As far as the replica identity goes; of an update only if it changed, or is the whole row."""
+    in_full: bool = False
+    """The old row is the whole row."""
 
 
 class Truncate(msgspec.Struct, frozen=True):
@@ -118,14 +122,16 @@ class PgoutputDecoder:
         schema, at = _text(data, 5)
         table, at = _text(data, at)
         identity, count = chr(data[at]), int.from_bytes(data[at + 1 : at + 3])
+        _expect(data[at], b"dnfi")
         at += 3
         columns = []
         for _ in range(count):
             flags = data[at]
+            _expect(flags, b"\0\1")
             name, at = _text(data, at + 1)
             type, _modifier = _COLUMN.unpack_from(data, at)
             at += _COLUMN.size
-            columns.append(Column(name, type, bool(flags & 1)))
+            columns.append(Column(name, type, bool(flags)))
         _ends(data, at)
         relation = Relation(id, schema or "pg_catalog", table, identity, tuple(columns))
         self.relations[id] = relation
@@ -147,14 +153,14 @@ class PgoutputDecoder:
         _expect(data[at], b"N")
         new, at = _row(data, at + 1, relation)
         _ends(data, at)
-        return RowChange("update", relation, new, old)
+        return RowChange("update", relation, new, old, data[5] == _FULL)
 
     def _delete(self, data: bytes) -> RowChange:
         relation = self._known(data)
         _expect(data[5], b"KO")
         old, at = _row(data, 6, relation)
         _ends(data, at)
-        return RowChange("delete", relation, None, old)
+        return RowChange("delete", relation, None, old, data[5] == _FULL)
 
     def _truncate(self, data: bytes) -> Truncate:
         count, _options = _TRUNCATE.unpack_from(data, 1)
@@ -174,6 +180,7 @@ class PgoutputDecoder:
 
 
 _NEW: Final = ord("N")
+_FULL: Final = ord("O")
 _TEXT: Final = ord("t")
 _NULL: Final = ord("n")
 _SAME: Final = ord("u")
@@ -187,8 +194,9 @@ def _begin(data: bytes) -> Begin:
 
 def _commit(data: bytes) -> Commit:
     _ends(data, 1 + _COMMIT.size)
-    _flags, _lsn, end, at = _COMMIT.unpack_from(data, 1)
-    return Commit(end, at + EPOCH_US)
+    flags, lsn, end, at = _COMMIT.unpack_from(data, 1)
+    _expect(flags, b"\0")
+    return Commit(lsn, end, at + EPOCH_US)
 
 
 def _row(data: bytes, at: int, relation: Relation) -> tuple[list[Value], int]:

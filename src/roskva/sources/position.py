@@ -7,11 +7,14 @@ start at an older place, begins later without a word. Whatever the server cannot
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from roskva.errors import BadConfig
+
+BROKEN: Final = "broken"
+"""In place of a print: some of the tables cannot be read."""
 
 Cause = Literal[
     "attached",
@@ -22,6 +25,7 @@ Cause = Literal[
     "fork",
     "purged",
     "truncated",
+    "tables changed",
     "log lost",
     "reset",
 ]
@@ -38,6 +42,8 @@ class PostgresPosition(msgspec.Struct, frozen=True, tag="postgresql"):
     timeline: int
     lsn: int
     """The end of the last commit."""
+    tables: str = ""
+    """How they were published: a print (postgres_catalog.py)."""
 
     def __str__(self) -> str:
         return f"{self.timeline}/{lsn_text(self.lsn)}"
@@ -86,7 +92,10 @@ class PostgresServer(msgspec.Struct, frozen=True):
     timeline: int
     forks: Sequence[tuple[int, int]]
     """Its history: each timeline before its own, and where it was left."""
+    end: int
+    """Of its log."""
     slot: Slot | None
+    tables: str
 
 
 def judge(
@@ -104,6 +113,8 @@ def judge(
         return Doubt("adopted", f"another database cluster was adopted: {server.system}")
     if server.timeline != ours.timeline and (doubt := _fork(ours, server)):
         return doubt
+    if server.end < ours.lsn:
+        return Doubt("fork", f"the server's log ends at {lsn_text(server.end)}, before {ours}")
     if server.slot is None:
         return Doubt("slot missing", "the replication slot is gone, and with it what followed")
     if server.slot.lost:
@@ -111,6 +122,12 @@ def judge(
     if server.slot.confirmed > ours.lsn:
         behind, ahead = lsn_text(ours.lsn), lsn_text(server.slot.confirmed)
         return Doubt("slot ahead", f"the slot begins at {ahead}, and we have read up to {behind}")
+    if server.tables not in (ours.tables, BROKEN):
+        return Doubt(
+            "tables changed",
+            "a table could not be read, or was published otherwise, made anew or rewritten: "
+            "changes of it may be missing",
+        )
     return None
 
 

@@ -9,35 +9,25 @@ The **slot** is made when the source begins and whenever it was lost. It keeps t
 from where we have confirmed it, and nothing else: where we are is in our own log. So it is compared
 with that at each connection (`position.judge`). An idle table would keep the log of busy ones for
 ever; what the server says of its end while nothing of ours is under way is confirmed, too.
+
+The **tables** are looked at when we connect, and every other second: what the log says nothing of
+(postgres_catalog.py) ends the connection, and the next one begins with a doubt and a new slot.
 """
 
 import select
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 import psycopg2
-from psycopg2 import extras, sql
+from psycopg2 import extras
 
 from roskva.errors import BadConfig, BadMessage, Unavailable
-from roskva.sources.change import NULL, Change, Op
-from roskva.sources.changes import Slice
 from roskva.sources.database import ServerProblem, Tables
-from roskva.sources.names import table_name
-from roskva.sources.pgoutput import (
-    UNCHANGED,
-    Begin,
-    Commit,
-    PgoutputDecoder,
-    Relation,
-    RowChange,
-    Truncate,
-    Value,
-)
 from roskva.sources.position import (
-    Doubt,
+    BROKEN,
     Position,
     PostgresPosition,
     PostgresServer,
@@ -46,18 +36,39 @@ from roskva.sources.position import (
     lsn_text,
     read_lsn,
 )
+from roskva.sources.postgres_catalog import (
+    TablesNow,
+    look_at_tables,
+    primary_key,
+    server_problems,
+)
+from roskva.sources.postgres_rows import Transactions
 from roskva.sources.reader import Doubtful, LogIdle, LogOpened, Received
 
-DEFAULT_SCHEMA: Final = "public"
-MAX_SLICE: Final = 5_000
-"""Changes of one transaction that are handed on together."""
 _MOST_TOGETHER: Final = 20_000
+"""Messages of one `read`."""
+_MOST_BYTES: Final = 16 << 20
 _KEEPALIVE_S: Final = 5.0
 _CONNECT_S: Final = 10
-_NUMBERS: Final = frozenset((20, 21, 23, 26, 700, 701, 1700))
-_BOOLEAN: Final = 16
-_NOT_IN_JSON: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
+_LOOK_EVERY_S: Final = 2.0
+_WITH_FAILOVER_SLOTS: Final = 170_000
 _32_BITS: Final = 1 << 32
+_SETTINGS: Final = {
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "search_path": "",
+}
+"""So that a value is the same text whoever reads it, whatever the role or the database prefer."""
+_DEAD_AFTER: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""A server that is gone without a word."""
 
 
 class PostgresLog:
@@ -69,61 +80,78 @@ class PostgresLog:
         self.slot = self.publication = f"roskva_{name.replace('-', '_')}"
         self._arguments = connection_arguments(url, password, ca)
         self._tables = tables
-        self._published: dict[int, Published | None] = {}
-        """By the number of a relation; None: it is not ours."""
         self._asking: Any = None
         self._replicating: Any = None
         self._stream: Any = None
-        self._clear()
-
-    def _clear(self) -> None:
-        self._decoder = PgoutputDecoder()
-        self._published.clear()
-        self._xid = 0
-        self._changes: list[Change] = []
-        self._in_transaction = False
-        self._committed_at = 0
-        self._system, self._timeline = "", 0
-        self._received = 0
+        self._transactions: Transactions | None = None
+        self._problems: Sequence[ServerProblem] = ()
+        self._unreadable = ""
+        """Why the slot cannot be read, although the server thinks it can."""
+        self._look_at = self._alive_at = 0.0
 
     # Connecting.
 
     def connect(self, ours: Position | None, adopt: bool) -> LogOpened:
         assert ours is None or isinstance(ours, PostgresPosition)
         self.close()
-        self._clear()
         try:
             self._open()
-            found = self._look()
+            tables = self._look_at_tables()
+            found = self._look(tables.print)
             doubt = judge(ours, found, adopt)
             start = ours.lsn if ours is not None else 0
             if doubt is not None:
-                start = self._new_start(found.slot)
-            self._system, self._timeline = found.system, found.timeline
+                start = self._new_slot(found.slot)
+            position = PostgresPosition(found.system, found.timeline, start, found.tables)
+            self._transactions = Transactions(self._tables, self, tables.numbers, position)
             self._begin(start)
         except psycopg2.Error as error:
             self.close()
             raise _explained(error) from error
-        return LogOpened(PostgresPosition(found.system, found.timeline, start), doubt)
+        return LogOpened(position, doubt)
 
     def _open(self) -> None:
-        self._asking = psycopg2.connect(**self._arguments, application_name=self.slot)
-        self._asking.autocommit = True
-        self._replicating = psycopg2.connect(
-            **self._arguments,
-            application_name=self.slot,
-            connection_factory=extras.LogicalReplicationConnection,
-        )
+        self._open_asking()
+        self._refuse_what_cannot_be_read()
+        self._replicating = self._connection(connection_factory=extras.LogicalReplicationConnection)
 
-    def _look(self) -> PostgresServer:
+    def _connection(self, **more: Any) -> Any:
+        return psycopg2.connect(**self._arguments, application_name=self.slot, **more)
+
+    def _open_asking(self) -> None:
+        self._asking = self._connection()
+        self._asking.autocommit = True
+
+    def _refuse_what_cannot_be_read(self) -> None:
+        [(standby, encoding)] = self._ask(
+            "SELECT pg_is_in_recovery(), current_setting('server_encoding')"
+        )
+        if standby:
+            raise Unavailable("this PostgreSQL is a standby: it is read when it is promoted")
+        if encoding == "SQL_ASCII":
+            raise BadConfig("a database in SQL_ASCII does not say what its bytes mean")
+        if not self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", self.publication):
+            raise BadConfig(
+                f"there is no publication {self.publication}: `roskva source check` says how it is "
+                "made"
+            )
+
+    def _look(self, tables: str) -> PostgresServer:
         with self._replicating.cursor() as cursor:
             cursor.execute("IDENTIFY_SYSTEM")
-            system, timeline = cursor.fetchone()[:2]
+            system, timeline, end = cursor.fetchone()[:3]
             forks = []
             if timeline > 1:
                 cursor.execute(f"TIMELINE_HISTORY {timeline}")
                 forks = read_history(bytes(cursor.fetchone()[1]))
-        return PostgresServer(system, timeline, forks, self._slot())
+        return PostgresServer(system, timeline, forks, read_lsn(end), self._slot(), tables)
+
+    def _look_at_tables(self) -> TablesNow:
+        version = self._asking.server_version
+        now = look_at_tables(self._ask, version, self.publication, self._tables)
+        self._problems = now.problems
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        return now
 
     def _slot(self) -> Slot | None:
         rows = self._ask(
@@ -134,17 +162,20 @@ class PostgresLog:
         if not rows:
             return None
         confirmed, status = rows[0]
-        return Slot(read_lsn(confirmed or "0/0"), "its WAL is gone" if status == "lost" else "")
+        lost = "its WAL is gone" if status == "lost" else self._unreadable
+        return Slot(read_lsn(confirmed or "0/0"), lost)
 
-    def _new_start(self, slot: Slot | None) -> int:
-        """Where reading goes on after a doubt: at the slot's place, or at that of a new one."""
-        if slot is not None and not slot.lost:
-            return slot.confirmed
-        if slot is not None:
+    def _new_slot(self, old: Slot | None) -> int:
+        """Where reading goes on after a doubt. The server waits for the transactions that are
+        running. From 17 on a standby may keep a copy of it, and then a switch is no doubt."""
+        if old is not None:
             self._ask("SELECT pg_drop_replication_slot(%s)", self.slot)
+        followed = ", failover => true" * (self._asking.server_version >= _WITH_FAILOVER_SLOTS)
         made = self._ask(
-            "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", self.slot
+            f"SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput'{followed})",
+            self.slot,
         )
+        self._unreadable = ""
         return read_lsn(made[0][0])
 
     def _begin(self, lsn: int) -> None:
@@ -154,86 +185,62 @@ class PostgresLog:
             f'START_REPLICATION SLOT "{self.slot}" LOGICAL {lsn_text(lsn)} {options}',
             status_interval=_KEEPALIVE_S,
         )
-        self._received = lsn
 
     # Reading.
 
     def read(self, timeout_s: float) -> Sequence[Received | Doubtful | LogIdle]:
         found: list[Received | Doubtful | LogIdle] = []
-        count = 0
+        transactions = self._transactions
+        assert transactions is not None
         try:
+            if time.monotonic() >= self._look_at:
+                self._watch_tables(transactions)
             message = self._stream.read_message()
             if message is None:
                 select.select([self._stream], [], [], timeout_s)
                 message = self._stream.read_message()
+            count = size = 0
             while message is not None:
-                self._take(message.payload, found)
+                transactions.take(message.payload, message.data_start, found)
                 count += 1
-                if count >= _MOST_TOGETHER:
+                size += message.data_size
+                if count >= _MOST_TOGETHER or size >= _MOST_BYTES:
                     return found
                 message = self._stream.read_message()
-            self._note_idle(found)
+            transactions.note_idle(self._stream.wal_end, found)
+        except BadMessage as error:
+            raise Unavailable(f"{error}: reading goes on from what is durable") from error
+        except psycopg2.errors.UndefinedObject as error:
+            self._unreadable = "it begins before the publication was made"
+            raise _explained(error) from error
         except psycopg2.Error as error:
             raise _explained(error) from error
         return found
 
-    def _take(self, payload: bytes, found: list[Received | Doubtful | LogIdle]) -> None:
-        try:
-            message = self._decoder.decode(payload)
-        except BadMessage as error:
-            where = lsn_text(self._received)
-            raise Unavailable(f"{error}, after {where}: reading goes on from there") from error
-        match message:
-            case RowChange():
-                self._changes += self._changes_of(message)
-                if len(self._changes) >= MAX_SLICE:
-                    self._hand_on(found, None)
-            case Begin():
-                self._xid, self._committed_at = message.xid, message.committed_at
-                self._in_transaction = True
-            case Commit():
-                self._received = message.end
-                self._in_transaction = False
-                self._hand_on(found, self._position(message.end))
-            case Truncate():
-                self._emptied(message, found)
-            case Relation():
-                primary = tuple(row[0] for row in self._ask(_PRIMARY_KEY, message.id))
-                self._published[message.id] = published(message, self._tables, primary)
+    def _watch_tables(self, transactions: Transactions) -> None:
+        now = self._look_at_tables()
+        before = transactions.position.tables
+        if now.print == BROKEN:
+            transactions.pass_over()
+        elif now.print != before:
+            raise Unavailable("the tables are not published as they were: reading begins anew")
 
-    def _hand_on(
-        self, found: list[Received | Doubtful | LogIdle], end: PostgresPosition | None
-    ) -> None:
-        part = Slice(str(self._xid), self._changes, end)
-        self._changes = []
-        found.append(Received(self._xid, part))
+    # What the messages do not say.
 
-    def _changes_of(self, change: RowChange) -> list[Change]:
-        table = self._published[change.relation.id]
-        return [] if table is None else table.changes(change, self._committed_at)
+    def primary_key(self, relation: int) -> tuple[str, ...]:
+        return primary_key(self._ask, relation)
 
-    def _emptied(self, message: Truncate, found: list[Received | Doubtful | LogIdle]) -> None:
-        tables = [self._published[relation.id] for relation in message.relations]
-        emptied = [table.name for table in tables if table is not None]
-        if emptied:
-            self._hand_on(found, None)
-            doubt = Doubt("truncated", f"{', '.join(emptied)} was emptied by TRUNCATE")
-            found.append(Doubtful(doubt, self._position(self._received), self._xid))
-
-    def _note_idle(self, found: list[Received | Doubtful | LogIdle]) -> None:
-        end = self._stream.wal_end
-        if not self._in_transaction and not found and end > self._received:
-            self._received = end
-            found.append(LogIdle(self._position(end)))
-
-    def _position(self, lsn: int) -> PostgresPosition:
-        return PostgresPosition(self._system, self._timeline, lsn)
+    def print(self) -> str:
+        return self._look_at_tables().print
 
     # Answering.
 
     def visible(self, xids: frozenset[int]) -> frozenset[int]:
         try:
             snapshot = self._ask("SELECT pg_current_snapshot()::text")[0][0]
+            if (now := time.monotonic()) >= self._alive_at:  # it may be long until we read again
+                self._alive_at = now + _KEEPALIVE_S
+                self._stream.send_feedback(force=True)
         except psycopg2.Error as error:
             raise _explained(error) from error
         return seen_in(snapshot, xids)
@@ -246,6 +253,10 @@ class PostgresLog:
             self._stream.send_feedback(position.lsn, position.lsn, force=True)
         except psycopg2.Error as error:
             raise _explained(error) from error
+
+    def complaints(self) -> Sequence[str]:
+        broken = () if self._transactions is None else self._transactions.broken
+        return [problem.sentence for problem in self._problems] or list(dict.fromkeys(broken))
 
     def lag_bytes(self) -> int | None:
         try:
@@ -263,9 +274,9 @@ class PostgresLog:
             if connection is not None:
                 with suppress(psycopg2.Error):
                     connection.close()
-        self._replicating = self._asking = self._stream = None
+        self._replicating = self._asking = self._stream = self._transactions = None
 
-    def _ask(self, query: str | sql.Composable, *arguments: object) -> list[tuple[Any, ...]]:
+    def _ask(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
         with self._asking.cursor() as cursor:
             cursor.execute(query, arguments)
             return list(cursor.fetchall())
@@ -274,232 +285,14 @@ class PostgresLog:
 
     def check(self) -> list[ServerProblem]:
         try:
-            self._asking = psycopg2.connect(**self._arguments, application_name=self.slot)
-            self._asking.autocommit = True
-            return self._problems()
+            self._open_asking()
+            version = self._asking.server_version
+            now = look_at_tables(self._ask, version, self.publication, self._tables)
+            return [*server_problems(self._ask, self.slot), *now.problems]
         except psycopg2.Error as error:
             raise _explained(error) from error
         finally:
             self.close()
-
-    def _problems(self) -> list[ServerProblem]:
-        found = []
-        if (level := self._ask("SHOW wal_level")[0][0]) != "logical":
-            found.append(
-                ServerProblem(
-                    f"wal_level is {level}: the log does not say what was changed",
-                    "ALTER SYSTEM SET wal_level = logical;  -- and restart PostgreSQL",
-                )
-            )
-        user, allowed = self._ask(
-            "SELECT rolname, rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"
-        )[0]
-        if not allowed:
-            found.append(
-                ServerProblem(f"{user} may not replicate", f'ALTER ROLE "{user}" REPLICATION;')
-            )
-        if self._slot() is None:
-            found += self._free_slots()
-        found += self._publication_problems()
-        for table in self._tables.names:
-            found += self._table_problems(table)
-        return found
-
-    def _free_slots(self) -> list[ServerProblem]:
-        most = int(self._ask("SHOW max_replication_slots")[0][0])
-        used = self._ask("SELECT count(*) FROM pg_replication_slots")[0][0]
-        if used < most:
-            return []
-        return [
-            ServerProblem(
-                f"all {most} replication slots are taken",
-                f"ALTER SYSTEM SET max_replication_slots = {most + 4};  -- and restart PostgreSQL",
-            )
-        ]
-
-    def _publication_problems(self) -> list[ServerProblem]:
-        rows = self._ask(
-            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s",
-            self.publication,
-        )
-        exists = self._ask("SELECT 1 FROM pg_publication WHERE pubname = %s", self.publication)
-        there = {tuple(row) for row in rows}
-        missing = [name for name in self._tables.names if split_name(name) not in there]
-        listed = ", ".join(_quoted(name) for name in missing)
-        if not exists:
-            return [
-                ServerProblem(
-                    f"there is no publication {self.publication}",
-                    f"CREATE PUBLICATION {self.publication} FOR TABLE {listed};",
-                )
-            ]
-        return [
-            ServerProblem(
-                f"the publication {self.publication} lacks {', '.join(missing)}",
-                f"ALTER PUBLICATION {self.publication} ADD TABLE {listed};",
-            )
-            for _ in missing[:1]
-        ]
-
-    def _table_problems(self, name: str) -> list[ServerProblem]:
-        schema, table = split_name(name)
-        rows = self._ask(
-            "SELECT c.oid, c.relreplident FROM pg_class c JOIN pg_namespace n "
-            "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
-            schema,
-            table,
-        )
-        if not rows:
-            return [
-                ServerProblem(f"there is no table {name}", "take it out of `tables`, or create it")
-            ]
-        oid, identity = rows[0]
-        columns = {row[0] for row in self._ask(_COLUMNS, oid)}
-        primary = [row[0] for row in self._ask(_PRIMARY_KEY, oid)]
-        key = self._tables.keys.get(name, tuple(primary))
-        if missing := [column for column in key if column not in columns]:
-            return [
-                ServerProblem(
-                    f"{name} has no column {missing[0]}", f"name others under keys.{name}"
-                )
-            ]
-        if not key:
-            return [
-                ServerProblem(
-                    f"{name} has no primary key, so its rows have no names",
-                    f"add one, or name its columns under keys.{name} and "
-                    f"ALTER TABLE {_quoted(name)} REPLICA IDENTITY FULL;",
-                )
-            ]
-        if identity == "f" or (identity == "d" and set(key) <= set(primary)):
-            return []
-        index = {row[0] for row in self._ask(_IDENTITY_INDEX, oid)}
-        if identity == "i" and set(key) <= index:
-            return []
-        return [
-            ServerProblem(
-                f"{name} does not say which row was changed: its replica identity lacks "
-                f"{', '.join(key)}",
-                f"ALTER TABLE {_quoted(name)} REPLICA IDENTITY FULL;",
-            )
-        ]
-
-
-_COLUMNS: Final = (
-    "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
-)
-_KEY_OF: Final = (
-    "SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY AS k(attnum, place) "
-    "JOIN pg_attribute a ON a.attnum = k.attnum "
-    "WHERE i.indrelid = %s AND a.attrelid = i.indrelid AND i.{} ORDER BY k.place"
-)
-_PRIMARY_KEY: Final = _KEY_OF.format("indisprimary")
-_IDENTITY_INDEX: Final = _KEY_OF.format("indisreplident")
-
-
-# Rows.
-
-
-class Published(msgspec.Struct, frozen=True):
-    """A table of ours, as it is now."""
-
-    name: str
-    key: tuple[int, ...]
-    """Where the columns of its key are."""
-    identity: frozenset[int]
-    """Which columns an old row has."""
-    columns: tuple[tuple[str, int], ...]
-    """Their names and types."""
-
-    def changes(self, change: RowChange, at: int) -> list[Change]:
-        """Two, if the row has another name now."""
-        new, old = change.new, change.old
-        if new is None:
-            assert old is not None
-            return [self._change("delete", self._key_of(old), None, old, at)]
-        key = self._key_of(new, old)
-        if old is None:
-            return [self._change(change.op, key, new, None, at)]
-        before = self._key_of(old)
-        if before == key:
-            return [self._change(change.op, key, new, old, at)]
-        return [
-            self._change("delete", before, None, old, at),
-            self._change("insert", key, new, old, at),
-        ]
-
-    def _key_of(
-        self, row: Sequence[Value], old: Sequence[Value] | None = None
-    ) -> tuple[str | None, ...]:
-        """What a large value of the key was, if the new row does not say, the old one does."""
-        key = [row[i] for i in self.key]
-        if old is not None:
-            key = [old[i] if v == UNCHANGED else v for i, v in zip(self.key, key, strict=True)]
-        return tuple(None if value is None else value.decode() for value in key)
-
-    def _change(
-        self,
-        op: Op,
-        key: tuple[str | None, ...],
-        new: Sequence[Value] | None,
-        old: Sequence[Value] | None,
-        at: int,
-    ) -> Change:
-        row = before = NULL
-        missing: tuple[str, ...] = ()
-        if new is not None:
-            row = _json(zip(self.columns, new, strict=True))
-            if UNCHANGED in new:
-                names = zip(self.columns, new, strict=True)
-                missing = tuple(name for (name, _), value in names if value == UNCHANGED)
-        if old is not None:
-            pairs = zip(self.columns, old, strict=True)
-            before = _json(pair for i, pair in enumerate(pairs) if i in self.identity)
-        return Change(self.name, op, key, row, before, at, missing)
-
-
-def published(relation: Relation, tables: Tables, primary: tuple[str, ...]) -> Published | None:
-    """None: it is not among the tables of the source. `primary`: its primary key."""
-    names = [f"{relation.schema}.{relation.table}"]
-    if relation.schema == DEFAULT_SCHEMA:
-        names.append(relation.table)
-    given = next((name for name in names if name in tables.names), None)
-    if given is None:
-        return None
-    columns = [column.name for column in relation.columns]
-    identity = frozenset(i for i, column in enumerate(relation.columns) if column.identity)
-    wanted = tables.keys.get(given, primary)
-    if not wanted:
-        raise BadConfig(f"the table {given} has no key: `roskva source check` says what to do")
-    if missing := [name for name in wanted if name not in columns]:
-        raise BadConfig(f"the table {given} has no column {missing[0]}, which its key needs")
-    key = tuple(columns.index(name) for name in wanted)
-    schema = None if relation.schema == DEFAULT_SCHEMA else relation.schema
-    pairs = tuple((column.name, column.type) for column in relation.columns)
-    return Published(table_name(schema, relation.table), key, identity, pairs)
-
-
-def _json(pairs: Any) -> msgspec.Raw:
-    """Numbers as they are written, booleans, and all else as text."""
-    return msgspec.Raw(
-        msgspec.json.encode(
-            {
-                name: _value(value, type)
-                for (name, type), value in pairs
-                if value is not UNCHANGED and value != UNCHANGED
-            }
-        )
-    )
-
-
-def _value(value: bytes | None, type: int) -> object:
-    if value is None:
-        return None
-    if type in _NUMBERS and value not in _NOT_IN_JSON:
-        return msgspec.Raw(value)
-    if type == _BOOLEAN:
-        return value == b"t"
-    return value.decode()
 
 
 # Small things of PostgreSQL.
@@ -515,21 +308,15 @@ def connection_arguments(url: str, password: str | None, ca: str | None) -> dict
         "user": unquote(parts.username or "postgres"),
         "dbname": unquote(parts.path.removeprefix("/")) or "postgres",
         "connect_timeout": _CONNECT_S,
+        "client_encoding": "UTF8",
+        "options": " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items()),
+        **_DEAD_AFTER,
     }
     if password is not None:
         arguments["password"] = password
     if ca is not None:
         arguments |= {"sslmode": "verify-full", "sslrootcert": ca}
     return arguments
-
-
-def split_name(name: str) -> tuple[str, str]:
-    schema, _, table = name.rpartition(".")
-    return schema or DEFAULT_SCHEMA, table
-
-
-def _quoted(name: str) -> str:
-    return ".".join(f'"{part}"' for part in split_name(name))
 
 
 def seen_in(snapshot: str, xids: frozenset[int]) -> frozenset[int]:

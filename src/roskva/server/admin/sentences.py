@@ -446,6 +446,8 @@ def _source(source: admin.SourceNow) -> Iterator[admin.NodeTrouble]:
     name = f"The source {source.name}"
     if source.state == "refused":
         yield _bad(f"{name} does not read: {source.why}")
+    elif source.state == "reading" and source.why:
+        yield _bad(f"{name} passes changes over until this is mended: {source.why}.")
     elif source.why:
         yield _warn(f"{name} does not read: {source.why}")
     if source.invisible:
