@@ -11,6 +11,7 @@
     │   ├── Unauthorised
     │   ├── LimitExceeded
     │   │   └── TooFast          a rate: the same again is fine a moment later
+    │   ├── TooLate              of before the last reset of its app
     │   ├── TokenRejected        tampered, expired, of another key: shake hands again
     │   ├── Fenced               a newer session or writer took over
     │   └── UnknownClient        its row is gone: start anew
@@ -95,6 +96,12 @@ class TooFast(LimitExceeded):
 
     code = "too_fast"
     retriable = True
+
+
+class TooLate(Refused):
+    """A change of before the last reset of its app: what holds now comes with later ones."""
+
+    code = "too_late"
 
 
 class TokenRejected(Refused):

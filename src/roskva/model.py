@@ -10,6 +10,9 @@ lies between them.
 
 A whole **app** can be reset, too: its **generation** says how often. A version belongs to the
 generation it was applied under, and the marks of all its objects follow from it.
+
+Where a change source publishes, the generation is its **ordinal**, and versions carry it: they are
+`ordinal « 43 | offset in the log of changes`.
 """
 
 import hashlib
@@ -39,6 +42,9 @@ NO_GENERATION: Final = 0
 
 MAX_RESET_APPS: Final = 1000
 """That a shard keeps generations of: they are written at once, with its marker."""
+
+OFFSET_BITS: Final = 43
+"""Of a version that a change source has given."""
 
 MAX_NAME_BYTES: Final = 255
 MAX_PAYLOAD_BYTES: Final = 1024
@@ -205,6 +211,11 @@ def next_generation(known: Iterable[int], wall_s: float) -> int:
     """For the reset of an app of which shards know these: above them all. And not below the hours
     of the clock: whoever forgets a generation with its disk shall not give it out again."""
     return max(*known, int((wall_s - START_OF_2025_S) / 3600), NO_GENERATION) + 1
+
+
+def ordinal_of(version: int) -> int:
+    """Under which a change source has given it."""
+    return version >> OFFSET_BITS
 
 
 def mark_under(own: int, generation: int) -> int:

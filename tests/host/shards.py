@@ -44,7 +44,13 @@ class Ways(Observer):
 class Asked:
     """What it asked for stays in `effects` until a test takes it."""
 
-    def __init__(self, assigned: int = 0, slow: frozenset[str] = frozenset(), end: int = 0) -> None:
+    def __init__(
+        self,
+        assigned: int = 0,
+        slow: frozenset[str] = frozenset(),
+        end: int = 0,
+        source_apps: frozenset[str] = frozenset(),
+    ) -> None:
         """`end`: of the feed that it finds."""
         self.ways = Ways()
         self.host = ShardHost(
@@ -55,6 +61,7 @@ class Asked:
             wall_us=WALL_US,
             now=NOW,
             fast_path=lambda app: app not in slow,
+            source_apps=source_apps,
             observer=self.ways,
         )
         self.now = NOW

@@ -7,10 +7,19 @@ import pytest
 
 from roskva.core.effects import Event as CoreEvent
 from roskva.core.effects import FromLink, LinkDown, LinkUp, SendLink, Tick
+from roskva.feed.base import Missing
 from roskva.model import Update, app_key, shard_of
 from roskva.sources import direct
 from roskva.sources.change import version_of
-from roskva.sources.direct import DirectFlow, Effect, MoveMarker, ReadLog, Records
+from roskva.sources.direct import (
+    DirectFlow,
+    Effect,
+    MoveMarker,
+    RaiseDoubt,
+    ReadLog,
+    Records,
+    SawGeneration,
+)
 from roskva.wire.links import NotPublished, PublishUpdates, ResetApp, UpdatesPublished
 
 SHARDS = 3
@@ -114,6 +123,58 @@ def test_a_shard_that_does_not_answer_a_reset_is_asked_again() -> None:
     assert [each.link for each in again if isinstance(each, SendLink)] == [1]
     back = flow.step(LinkUp(2), 3.0)
     assert ResetApp(0, "shop", 5) in [e.message for e in back if isinstance(e, SendLink)]
+
+
+def test_a_late_answer_to_an_earlier_reset_says_nothing_of_this_one() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    flow.step(Records([doubt(1, 5), doubt(2, 6)], 2), 0.0)
+    flow.step(Tick(), flow.next_deadline())  # the first is asked for twice
+    for shard in range(SHARDS):
+        flow.step(FromLink(shard, UpdatesPublished(0, [5])), 3.0)
+    effects = [
+        each
+        for shard in range(SHARDS)
+        for each in flow.step(FromLink(shard, UpdatesPublished(0, [5])), 3.0)
+    ]
+    assert MoveMarker(2) not in effects
+    for shard in range(SHARDS):
+        effects += flow.step(FromLink(shard, UpdatesPublished(0, [6])), 3.0)
+    assert effects.count(MoveMarker(2)) == 1
+
+
+def test_what_is_too_late_is_not_sent_again_and_says_that_the_app_was_reset() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    first = flow.step(Records([change(1, "a", 4), change(2, "b", 4)], 2), 0.0)
+    effects = [
+        each
+        for answer in answers(first)
+        if isinstance(answer, FromLink) and isinstance(answer.message, UpdatesPublished)
+        for each in flow.step(
+            FromLink(
+                answer.link,
+                UpdatesPublished(answer.message.request, [-1] * len(answer.message.versions)),
+            ),
+            0.0,
+        )
+    ]
+    assert SawGeneration(5) in effects
+    assert MoveMarker(2) in effects
+    assert not sent(flow.step(Tick(), 100.0))
+    assert (flow.published, flow.superseded) == (0, 2)
+
+
+def test_behind_a_hole_the_marker_waits_for_a_doubt() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    [asked] = [e for e in flow.step(Missing(1, 7, "damage"), 0.0) if isinstance(e, RaiseDoubt)]
+    assert asked.doubt.cause == "log lost"
+    first = flow.step(Records([change(8, "a")], 8), 0.0)
+    assert len(sent(first)) == 1
+    effects = [each for answer in answers(first) for each in flow.step(answer, 0.0)]  # type: ignore[arg-type]
+    assert not any(isinstance(each, MoveMarker) for each in effects)
+    flow.step(Records([doubt(9, 5)], 9), 0.0)
+    for shard in range(SHARDS):
+        effects += flow.step(FromLink(shard, UpdatesPublished(0, [5])), 0.0)
+    assert MoveMarker(9) in effects
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -20,6 +20,7 @@ from roskva.sources.reader import (
     ChangesDurable,
     Confirm,
     Doubtful,
+    DoubtRaised,
     Effect,
     LogIdle,
     LogLost,
@@ -163,6 +164,27 @@ def test_few_large_rows_are_enough() -> None:
     assert reader.full
     reader.step(Visible(frozenset({5})), 0.0)
     assert not reader.full
+
+
+def test_a_doubt_of_those_who_read_the_log_goes_first_and_outlives_the_connection() -> None:
+    reader, lost = SourceReader(), Doubt("log lost", "a hole")
+    reader.step(LogOpened(at(10)), 0.0)
+    reader.step(received(5, 1, end=20), 0.0)
+    assert reader.step(DoubtRaised(lost), 0.0) == []
+    assert reader.step(LogLost(), 0.0) == [AppendDoubt(lost, None)]
+    assert reader.step(LogOpened(at(10)), 0.0) == []
+    assert reader.step(received(5, 1, end=20), 0.0) == []
+    assert reader.step(ChangesDurable(), 0.0) == [AskVisible(frozenset({5}))]
+
+
+def test_the_alarm_ends_with_the_connection() -> None:
+    reader = SourceReader()
+    reader.step(LogOpened(at(10)), 0.0)
+    reader.step(received(5, 1, end=20), 0.0)
+    reader.step(Visible(frozenset()), 0.0)
+    reader.step(Tick(), 2 * ALARM_S)
+    assert reader.step(Visible(frozenset()), 2 * ALARM_S) == [Alarm(True)]
+    assert reader.step(LogLost(), 2 * ALARM_S) == [Alarm(False)]
 
 
 def test_it_says_when_it_has_enough() -> None:

@@ -27,6 +27,10 @@ disk ahead of what is assigned, and the next start begins above it.
 for it says which generation is next, so that it can ask all shards for the same one, and again:
 what the feed has is not appended twice.
 
+**The app of a change source** is reset under the source's ordinals, and its versions carry them. A
+version of an ordinal below the last that was begun is refused for good: a flow that is late would
+tell as the newest what may not be in the database any more.
+
 **What nobody needs** is looked for a page of the store at a time, by the collector, and dropped by
 the two machines that own the rows.
 
@@ -36,7 +40,7 @@ apart by the remainder of the number.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -75,7 +79,16 @@ from roskva.errors import LimitExceeded, RoskvaError, Unavailable
 from roskva.host.batching import Batching, BatchMs
 from roskva.host.effects import Append, Appended, NotAppended, SetMarker
 from roskva.host.observer import Observer, Way
-from roskva.model import MAX_RESET_APPS, NO_EPOCH, NO_GENERATION, NO_VERSION, Update, app_key
+from roskva.model import (
+    MAX_RESET_APPS,
+    NO_EPOCH,
+    NO_GENERATION,
+    NO_VERSION,
+    Update,
+    app_key,
+    app_of,
+    ordinal_of,
+)
 from roskva.wire.links import (
     MAX_PUSHES,
     AwaitGap,
@@ -137,6 +150,7 @@ class ShardHost:
         now: float,
         absent: int = NO_EPOCH,
         fast_path: Callable[[str], bool] = every_app,
+        source_apps: Container[str] = (),
         batch_ms: BatchMs | None = None,
         keep_of: KeepOf = keep_by_default,
         collecting: CollectorConfig = BY_DEFAULT,
@@ -144,13 +158,15 @@ class ShardHost:
         observer: Observer | None = None,
     ) -> None:
         """`boot` is above that of every earlier start, and every version assigned before is below
-        `assigned`. `absent`: the epoch of objects without a row, as it was found on disk."""
+        `assigned`. `absent`: the epoch of objects without a row, as it was found on disk.
+        `source_apps`: those that have a change source."""
         self.matcher = Matcher(config, stored, absent, keep_of)
         self.rows = Rows(boot, wall_us, now, keep_of, collecting.lost_grace, max_share)
         self.collector = Collector(collecting, self.rows, now)
         self.assigned = AssignedVersions(assigned, wall_us - int(now * 1e6))
         self.observer = observer or Observer()
         self.fast_path = fast_path
+        self.source_apps = source_apps
         self.batching = Batching(batch_ms)
         self.lineage = stored.lineage
         """Of the feed, once its end has been told."""
@@ -270,6 +286,11 @@ class ShardHost:
 
     def _publish(self, link: Handle, message: PublishUpdates, now: float) -> None:
         updates: Sequence[Update] = message.updates
+        if not self.matcher.caught_up and any(map(self._is_of_source, updates)):
+            # What the feed has may be a reset that makes them late.
+            error = Unavailable("the shard has not read its feed yet")
+            self._answer_no(link, message.request, error)
+            return
         versions = [update.version for update in updates]
         if NO_VERSION in versions:
             taken = self.assigned.take(versions.count(NO_VERSION), now)
@@ -285,9 +306,28 @@ class ShardHost:
                 for update in updates
             ]
             versions = [update.version for update in updates]
+        if self.source_apps:
+            versions = [NO_VERSION if self._is_late(u) else u.version for u in updates]
+            updates = [u for u, v in zip(updates, versions, strict=True) if v != NO_VERSION]
+            if not updates:
+                self._effects.append(SendLink(link, UpdatesPublished(message.request, versions)))
+                return
         self.requests += 1
         self.publishes[self.requests] = link, message.request, versions
         self._effects.append(Append(self.requests, updates))
+
+    def _is_of_source(self, update: Update) -> bool:
+        return app_of(update.object) in self.source_apps
+
+    def _is_late(self, update: Update) -> bool:
+        """Resets that are being appended count: what comes now stands behind them."""
+        if not self._is_of_source(update):
+            return False
+        app, ordinal = app_of(update.object), ordinal_of(update.version)
+        appending = (r for r, resetting in self.resetting.items() if resetting == app)
+        return ordinal < self.generation_of(app) or any(
+            ordinal < self.publishes[reset][2][0] for reset in appending
+        )
 
     def _raise_limit(self, now: float) -> None:
         limit = self.assigned.raise_limit(now)

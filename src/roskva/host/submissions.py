@@ -1,7 +1,8 @@
 """Publishes on their way: from a request to the shards of its objects, and back as one answer.
 
 Each part of a request goes to its shard on the link, and the request is answered when every part
-is. *Yes* is only ever what a shard has said: durable, under this version.
+is. *Yes* is only ever what a shard has said: durable, under this version. So is *too late*, of what
+a change source has published, and it is for good.
 
 **Held.** A part whose link is down waits for it. So does one whose link broke before its answer
 came: whether that is in the feed, nobody knows, and it is sent again. A version that is published
@@ -23,14 +24,15 @@ from typing import Any, Final
 import msgspec
 
 from roskva.core.effects import Handle, SendLink
-from roskva.errors import RoskvaError, Unavailable
+from roskva.errors import RoskvaError, TooLate, Unavailable
 from roskva.host.effects import Settled, Submitted
-from roskva.model import Update, shard_of
+from roskva.model import NO_VERSION, Update, shard_of
 from roskva.wire.links import PublishUpdates
 
 PUBLISH_TIMEOUT_S: Final = 10.0
 """From submitting to giving up, whatever it waited for: publishers wait as long for an answer. More
 only if patience with a shard that is away is set to more."""
+_LATE: Final = "a change of before the last reset of its app: what holds now comes with later ones"
 _BYTES_EACH: Final = 200
 """Of an update, beside its texts and its payload."""
 
@@ -118,7 +120,7 @@ class Submissions:
         if isinstance(outcome, RoskvaError):
             outcome = [outcome] * len(places)
         for place, one in zip(places, outcome, strict=True):
-            outcomes[place] = one
+            outcomes[place] = TooLate(_LATE) if one == NO_VERSION else one
         submission.left -= 1
         return [] if submission.left else [Settled(submission.request, submission.outcomes)]
 

@@ -195,6 +195,7 @@ class NodeProcess:
             self._shards[number] = await ShardServer.open(
                 *(self._data, number, feed, committer, self._break),
                 lambda app: self._config.app(app).fast_path,
+                self._config.apps_of_sources,
                 lambda app: self._config.keep(app),
                 self._collecting(),
                 self._config.limits.max_share,

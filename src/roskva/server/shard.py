@@ -5,7 +5,7 @@ import re
 import resource
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Final
 
@@ -78,14 +78,16 @@ class ShardServer(ShardExecutor):
         committer: Committer,
         broken: Callable[[Exception], None],
         fast_path: Callable[[str], bool],
+        source_apps: Container[str],
         keep_of: KeepOf,
         collecting: CollectorConfig,
         max_share: MaxShare,
         observer: Observer,
     ) -> "ShardServer":
-        """`fast_path`: whether an app's updates go to the matcher as they are committed. `keep_of`:
-        how long it keeps what nobody asks for."""
-        rules = fast_path, keep_of, collecting, max_share, observer
+        """`fast_path`: whether an app's updates go to the matcher as they are committed.
+        `source_apps`: those that have a change source. `keep_of`: how long it keeps what nobody
+        asks for."""
+        rules = fast_path, source_apps, keep_of, collecting, max_share, observer
         opened = await asyncio.to_thread(_open, data, number, feed, *rules)
         shard = cls(committer, broken, *opened)
         shard.tell_feed_end()
@@ -123,6 +125,7 @@ def _open(
     number: int,
     feed: FeedConfig,
     fast_path: Callable[[str], bool],
+    source_apps: Container[str],
     keep_of: KeepOf,
     collecting: CollectorConfig,
     max_share: MaxShare,
@@ -160,6 +163,7 @@ def _open(
         now=time.monotonic(),
         absent=layout.absent_of(cells),
         fast_path=fast_path,
+        source_apps=source_apps,
         keep_of=keep_of,
         collecting=collecting,
         max_share=max_share,

@@ -16,12 +16,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from roskva.model import Update, app_key
+from roskva.model import OFFSET_BITS, Update, app_key
 from roskva.sources.names import row_name
 from roskva.sources.position import Doubt, Position, position_text
 
-OFFSET_BITS: Final = 43
-MAX_OFFSET: Final = (1 << OFFSET_BITS) - 1
 NULL: Final = msgspec.Raw(b"null")
 Op = Literal["insert", "update", "delete"]
 

@@ -10,7 +10,13 @@ is still before it.
 begins only when all before it is answered. Killed in between, it reads the doubt again, and asks
 again: a reset that a shard has already changes nothing.
 
-What a shard cannot take now is sent again until it can.
+What a shard cannot take now is sent again until it can. What is *too late* is not: the shard has
+reset the app under a higher ordinal. Mostly that is ours, and its doubt is further on in the log;
+if the log has none, somebody else has reset the app, and that is a doubt.
+
+**Where the log has a hole** there is no telling what was changed, so that is a doubt, too. Until it
+has been read and passed, the marker does not move: whoever is killed before the doubt is in the log
+finds the hole again.
 """
 
 import math
@@ -21,11 +27,13 @@ from typing import Final
 import msgspec
 
 from roskva.core.effects import FromLink, LinkDown, LinkUp, SendLink, Tick
-from roskva.errors import RoskvaError, error_of
+from roskva.errors import RoskvaError, TooLate, error_of
+from roskva.feed.base import Missing
 from roskva.host.effects import Settled, Submitted
 from roskva.host.submissions import Holding, Submissions
-from roskva.model import Update, app_of
+from roskva.model import Update, app_of, ordinal_of
 from roskva.sources.change import body_of
+from roskva.sources.position import Doubt
 from roskva.wire.links import (
     FromShard,
     NotPublished,
@@ -64,8 +72,20 @@ class MoveMarker(msgspec.Struct, frozen=True):
     offset: int
 
 
-Event = Records | LinkUp | LinkDown | FromLink | Tick
-Effect = ReadLog | MoveMarker | SendLink
+class RaiseDoubt(msgspec.Struct, frozen=True):
+    """What was read before is lost: to be appended to the log, where we come to it."""
+
+    doubt: Doubt
+
+
+class SawGeneration(msgspec.Struct, frozen=True):
+    """A shard has a generation of at least this. If the log has no such ordinal, it is a doubt."""
+
+    generation: int
+
+
+Event = Records | Missing | LinkUp | LinkDown | FromLink | Tick
+Effect = ReadLog | MoveMarker | SendLink | RaiseDoubt | SawGeneration
 PayloadOf = Callable[[str, msgspec.Raw], bytes | None]
 """By table and row; None: a notification without one."""
 
@@ -108,6 +128,8 @@ class DirectFlow:
         self.waiting: deque[_Batch | _Reset] = deque()
         self.under_way: deque[_Batch] = deque()
         self.reset: _Reset | None = None
+        self.hole: int | None = None
+        """Its end, in the log; until a doubt behind it is passed."""
         self.published = self.superseded = 0
 
     def next_deadline(self) -> float:
@@ -122,6 +144,11 @@ class DirectFlow:
             case Records():
                 self.reading = False
                 self._take(event)
+            case Missing(first=first, last=last, why=why):
+                self.reading = False
+                self.hole = self.read_to = last
+                sentence = f"the log of changes lost {first} to {last}: {why}"
+                effects.append(RaiseDoubt(Doubt("log lost", sentence)))
             case LinkUp(link=int() as shard):
                 effects.append(SendLink(shard, PublisherHello(shard)))
                 self._carry(self.submissions.link_up(shard), now, effects)
@@ -175,8 +202,10 @@ class DirectFlow:
     ) -> None:
         reset = self.reset
         match message:
-            case UpdatesPublished(request=0) if reset is not None:
-                reset.waits_for.discard(shard)
+            case UpdatesPublished(request=0, versions=[generation]):
+                # An earlier reset may have been asked for twice, and be answered twice.
+                if reset is not None and generation >= reset.message.generation:
+                    reset.waits_for.discard(shard)
             case NotPublished(request=0):
                 pass  # it is asked again, before long
             case UpdatesPublished(request=request, versions=versions):
@@ -192,17 +221,21 @@ class DirectFlow:
             if isinstance(output, SendLink):
                 effects.append(output)
             else:
-                self._settled(output, now)
+                self._settled(output, now, effects)
 
-    def _settled(self, settled: Settled, now: float) -> None:
+    def _settled(self, settled: Settled, now: float, effects: list[Effect]) -> None:
         batch = settled.request
         assert isinstance(batch, _Batch)
-        refused = [
-            update
-            for update, outcome in zip(batch.updates, settled.outcomes, strict=True)
-            if isinstance(outcome, RoskvaError)
-        ]
-        self.published += len(batch.updates) - len(refused)
+        refused, late = [], []
+        for update, outcome in zip(batch.updates, settled.outcomes, strict=True):
+            if isinstance(outcome, TooLate):
+                late.append(update)
+            elif isinstance(outcome, RoskvaError):
+                refused.append(update)
+        self.published += len(batch.updates) - len(refused) - len(late)
+        if late:
+            self.superseded += len(late)
+            effects.append(SawGeneration(max(ordinal_of(u.version) for u in late) + 1))
         batch.updates = refused
         batch.again_at = now + _AGAIN_S if refused else math.inf
 
@@ -215,6 +248,8 @@ class DirectFlow:
             if self.reset.waits_for:
                 self._ask_for_reset(self.reset, now, effects)
             else:
+                if self.hole is not None and self.reset.last > self.hole:
+                    self.hole = None
                 self._pass(self.reset.last, effects)
                 self.reset = None
         while self.waiting and self.reset is None and len(self.under_way) < MAX_UNDER_WAY:
@@ -250,5 +285,6 @@ class DirectFlow:
             self._pass(self.under_way.popleft().last, effects)
 
     def _pass(self, offset: int, effects: list[Effect]) -> None:
-        self.marker = offset
-        effects.append(MoveMarker(offset))
+        if self.hole is None:
+            self.marker = offset
+            effects.append(MoveMarker(offset))

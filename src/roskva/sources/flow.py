@@ -19,7 +19,15 @@ from roskva.feed.base import Marker, Missing
 from roskva.feed.latest import Latest, read_latest
 from roskva.feed.reader import LogReader
 from roskva.links.shard_link import LinkEnd
-from roskva.sources.direct import DirectFlow, Event, MoveMarker, ReadLog, Records
+from roskva.sources.direct import (
+    DirectFlow,
+    Event,
+    MoveMarker,
+    RaiseDoubt,
+    ReadLog,
+    Records,
+    SawGeneration,
+)
 from roskva.sources.position import Doubt
 
 _log = logging.getLogger(__name__)
@@ -36,12 +44,13 @@ class Flow:
         *,
         set_marker: Callable[[int], None],
         doubt: Callable[[Doubt], None],
+        saw_generation: Callable[[int], None],
     ) -> None:
-        """`doubt`: what it should have read is not there any more."""
+        """`doubt` and `saw_generation`: for whoever writes the log (`direct.py`)."""
         self.machine = machine
         self.links: Mapping[int, LinkEnd] = {}
         self._reader = reader
-        self._set_marker, self._doubt = set_marker, doubt
+        self._set_marker, self._doubt, self._saw_generation = set_marker, doubt, saw_generation
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "flow")
         self._events: deque[Event] = deque()
@@ -73,6 +82,10 @@ class Flow:
                             self._read()
                         case MoveMarker():
                             pass  # `run` looks where it is
+                        case RaiseDoubt(doubt=doubt):
+                            self._doubt(doubt)
+                        case SawGeneration(generation=generation):
+                            self._saw_generation(generation)
         finally:
             self._stepping = False
         self._set_timer()
@@ -122,10 +135,6 @@ class Flow:
         elif error is not None:
             raise error
         records = None if error is not None else found.result()
-        if isinstance(records, Missing):
-            sentence = f"the log of changes lost {records.first} to {records.last}: {records.why}"
-            self._doubt(Doubt("log lost", sentence))
-            records = Records([], records.last)
         if records is None:
             self._asked = after
             self._loop.call_later(_MARKER_EVERY_S, self._read)

@@ -30,7 +30,7 @@ from roskva.sources.reader import (
     AskVisible,
     ChangesDurable,
     Confirm,
-    Doubtful,
+    DoubtRaised,
     Effect,
     Event,
     LogLost,
@@ -91,7 +91,11 @@ class Follower(threading.Thread):
 
     def doubt(self, doubt: Doubt) -> None:
         """Changes were lost after they were read."""
-        self.call(lambda: self._doubt_here(doubt))
+        self.call(lambda: self._do(DoubtRaised(doubt)))
+
+    def saw_generation(self, generation: int) -> None:
+        """A shard has one of at least this."""
+        self.call(lambda: self._compare(generation))
 
     def stop(self) -> None:
         self._stopping.set()
@@ -202,16 +206,20 @@ class Follower(threading.Thread):
         self._grown(changes.last)
         return ChangesDurable()
 
-    def _append_doubt(self, doubt: Doubt, position: Position) -> None:
+    def _append_doubt(self, doubt: Doubt, position: Position | None) -> None:
+        """Without a position of ours, the next connection begins with a doubt."""
+        position = position or self._changes.position
+        if position is None:
+            return
         ordinal = max(self._next_ordinal(), self._changes.ordinal + 1)
         self._changes.doubt(doubt, ordinal, position, wall_clock_us())
         self.doubts += 1
         _log.warning("%s: clients of the app are told to look at everything, once", doubt.sentence)
 
-    def _doubt_here(self, doubt: Doubt) -> None:
-        position = self._changes.position
-        if position is not None:  # else the next connection begins with a doubt
-            self._do(Doubtful(doubt, position))
+    def _compare(self, generation: int) -> None:
+        if generation > self._changes.ordinal:
+            sentence = "somebody else has reset the app: what was changed since was not told"
+            self._do(DoubtRaised(Doubt("reset", sentence)))
 
     def _sound(self, on: bool) -> None:
         self.alarm = on

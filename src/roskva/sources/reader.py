@@ -12,7 +12,9 @@ same rows under higher versions.
 
 **Doubts.** Where the server cannot vouch for what lies between our position and what it sends, or a
 table was emptied, a doubt is appended first, under a higher ordinal. Whoever reads the log resets
-the app when it comes to that record (direct.py), so a crash in between costs nothing.
+the app when it comes to that record (direct.py), so a crash in between costs nothing. A doubt that
+a reader of our log has raised goes first, and stays until it is appended: the database does not
+tell us of it again.
 
 One thing is under way at a time: a question what is visible, or an append. What arrives meanwhile
 waits, and goes together. Beyond `MAX_WAITING` changes nothing more is to be read.
@@ -75,6 +77,12 @@ class Doubtful(msgspec.Struct, frozen=True):
     xid: int | None = None
 
 
+class DoubtRaised(msgspec.Struct, frozen=True):
+    """Changes were lost after they were appended."""
+
+    doubt: Doubt
+
+
 class LogIdle(msgspec.Struct, frozen=True):
     """The database's log goes on to here, with nothing of ours in between."""
 
@@ -96,7 +104,7 @@ class LogLost(msgspec.Struct, frozen=True):
 
 
 Waiting = Received | Doubtful | LogIdle
-Event = LogOpened | Waiting | Visible | ChangesDurable | LogLost | Tick
+Event = LogOpened | Waiting | DoubtRaised | Visible | ChangesDurable | LogLost | Tick
 
 
 # What is to be done.
@@ -111,10 +119,10 @@ class AppendChanges(msgspec.Struct, frozen=True):
 
 
 class AppendDoubt(msgspec.Struct, frozen=True):
-    """Under a higher ordinal."""
+    """Under a higher ordinal. Without a position: where the log is."""
 
     doubt: Doubt
-    position: Position
+    position: Position | None
 
 
 class Confirm(msgspec.Struct, frozen=True):
@@ -139,6 +147,7 @@ class SourceReader:
         """That wait."""
         self.bytes = 0
         """Theirs."""
+        self.raised: Doubt | None = None
         self.visible: set[int] = set()
         """Transactions that were seen, and of which something waits."""
         self.asking = False
@@ -167,6 +176,8 @@ class SourceReader:
                     self.waiting.append(Doubtful(doubt, position))
             case Received() | Doubtful() | LogIdle():
                 self._wait(event)
+            case DoubtRaised(doubt=doubt):
+                self.raised = self.raised or doubt
             case Visible(xids=xids):
                 self.asking = False
                 self._see(xids, now, effects)
@@ -177,6 +188,7 @@ class SourceReader:
                     self.reaches = None
             case LogLost():
                 self._forget()
+                self._set_alarm(False, effects)
         if not (self.appending or self.asking):
             self._go_on(now, effects)
         return effects
@@ -209,6 +221,11 @@ class SourceReader:
             effects.append(Alarm(on))
 
     def _go_on(self, now: float, effects: list[Effect]) -> None:
+        if self.raised is not None:
+            self.appending = True
+            effects.append(AppendDoubt(self.raised, None))
+            self.raised = None
+            return
         while self.waiting:
             head = self.waiting[0]
             if isinstance(head, LogIdle):

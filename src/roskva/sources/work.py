@@ -132,6 +132,7 @@ class RunningSource:
             LogReader(RealDisk(), log),
             set_marker=lambda at: self._follower.call(lambda: self._changes.set_marker(NAME, at)),
             doubt=self._follower.doubt,
+            saw_generation=self._follower.saw_generation,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -265,7 +265,7 @@ class Superseded(msgspec.Struct, frozen=True, tag=True):
 
 
 class UpdatesPublished(msgspec.Struct, frozen=True, tag="Published"):
-    """They are durable, under these versions."""
+    """They are durable, under these versions; below 0: refused, as the app was reset since."""
 
     request: int
     versions: list[int]
