@@ -9,9 +9,8 @@ from roskva.cli.main import application
 from roskva.disk import RealDisk
 from roskva.feed.log import Log
 from roskva.sources.change import NULL, Change
-from roskva.sources.changes import LOG, ChangesLog, Slice
+from roskva.sources.changes import DIRECTORY, LOG, ChangesLog, Slice
 from roskva.sources.position import Doubt, PostgresPosition
-from roskva.sources.work import DIRECTORY
 
 app = application(["source"])
 AT = PostgresPosition("4711", 1, 100)

@@ -23,9 +23,9 @@ from roskva.links.processes import running
 from roskva.logs import log_to_stderr
 from roskva.model import Update
 from roskva.sources.change import body_of, doubt_of
-from roskva.sources.changes import LOG
+from roskva.sources.changes import DIRECTORY, LOG
 from roskva.sources.names import row_name, table_name
-from roskva.sources.work import DIRECTORY, SourceJob, database_of, run_source
+from roskva.sources.work import SourceJob, database_of, run_source
 
 app = typer.Typer(
     help="Databases whose changes are published by themselves. `roskva serve` reads those that its "

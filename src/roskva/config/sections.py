@@ -581,6 +581,9 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Changes older than this are dropped from the log of changes, but never what a flow needs."""
     retention_bytes: Bytes = 1024 * _MIB
     """The same as a size."""
+    last_resort_bytes: Bytes | None = None
+    """Beyond this size the oldest changes are dropped whoever needs them; a flow that did resets
+    the app when it finds out. Not set: never."""
     max_lag_bytes: Bytes = 1024 * _MIB
     """The console says so when the database has to keep more of its log than this for us."""
     with_node: bool = True
@@ -609,6 +612,11 @@ def _check_databases(sources: dict[str, SourceConfig]) -> None:
             )
         if not source.tables:
             raise Conflict('say what is published: tables = ["products"]', f"{section}.url")
+        if (source.last_resort_bytes or source.retention_bytes) < source.retention_bytes:
+            raise Conflict(
+                "last_resort_bytes is below retention_bytes, so the last resort would come first",
+                f"{section}.last_resort_bytes",
+            )
         if unknown := set(source.keys or ()) - set(source.tables):
             raise Conflict(
                 f"keys has {min(unknown)}, which is not among the tables", f"{section}.keys"

@@ -2,6 +2,7 @@
 
     DATA/sources/NAME/changes/    a feed (feed/log.py) with a record for each change and each doubt
     DATA/sources/NAME/state       ordinal and position, at most a second old (feed/record.py)
+    DATA/sources/NAME/losses/     what flows beside its process have lost (losses.py)
 
 **What is known after a start.** The last record of a transaction carries the position behind it, so
 that changes and position become durable as one. `state` is for positions that move although nothing
@@ -27,6 +28,7 @@ from roskva.model import NO_GENERATION, Update
 from roskva.sources.change import Change, doubt_record, update_of, version_of
 from roskva.sources.position import Doubt, Position, position_text, read_position
 
+DIRECTORY: Final = "sources"
 LOG: Final = "changes"
 STATE: Final = "state"
 STATE_EVERY_US: Final = 1_000_000

@@ -30,16 +30,17 @@ from roskva.links.framing import exchange
 from roskva.links.processes import Process, write_report
 from roskva.links.shard_link import SocketLink
 from roskva.model import NO_GENERATION, next_generation
-from roskva.sources.changes import LOG, ChangesLog
+from roskva.sources.changes import DIRECTORY, LOG, ChangesLog
 from roskva.sources.database import DatabaseLog, Tables
 from roskva.sources.direct import DirectFlow
 from roskva.sources.flow import NAME, Flow
 from roskva.sources.follower import Follower
+from roskva.sources.losses import Loss, losses, made_up_for
+from roskva.sources.position import Doubt
 from roskva.wire.admin import SourceNow
 from roskva.wire.links import PublisherHello, ResetApp, UpdatesPublished
 
 _log = logging.getLogger(__name__)
-DIRECTORY: Final = "sources"
 _REPORT_S: Final = 1.0
 _ASK_S: Final = 5.0
 _ASK_AGAIN_S: Final = 0.5
@@ -88,7 +89,9 @@ def database_of(name: str, source: SourceConfig) -> DatabaseLog:
 def open_changes(job: SourceJob) -> ChangesLog:
     """Whoever has it is its only writer."""
     source = job.source
-    retention = Retention(source.retention_hours * 3600 * 10**6, source.retention_bytes)
+    retention = Retention(
+        source.retention_hours * 3600 * 10**6, source.retention_bytes, source.last_resort_bytes
+    )
     return ChangesLog.open(
         RealDisk(),
         str(job.data / DIRECTORY / job.name),
@@ -108,6 +111,7 @@ class RunningSource:
         self._began = time.time()
         self._ended = asyncio.Event()
         self._stopping = False
+        self._made_up = set[Loss]()
         self._changes = open_changes(job)
         self._follower = Follower(
             database_of(job.name, job.source),
@@ -195,10 +199,22 @@ class RunningSource:
         )
         return answer.versions[0]
 
+    # Losses of flows beside it.
+
+    def _make_up_for_losses(self) -> None:
+        """On the thread."""
+        directory = str(self._job.data / DIRECTORY / self._job.name)
+        for loss in set(losses(RealDisk(), directory)) - self._made_up:
+            if made_up_for(LogReader(RealDisk(), f"{directory}/{LOG}"), loss):
+                self._made_up.add(loss)
+            else:
+                self._follower.doubt(Doubt("log lost", loss.sentence))
+
     # What it says of itself.
 
     async def _report(self) -> None:
         while True:
+            self._follower.call(self._make_up_for_losses)
             if self._job.report is not None:
                 write_report(self._job.report, self.now())
             await asyncio.sleep(_REPORT_S)
