@@ -90,7 +90,7 @@ def test_a_log_that_was_lost_has_no_position_but_its_ordinal() -> None:
         if name.endswith(".log") or name == "meta":
             disk.remove(f"shop/changes/{name}")
     again = opened(disk, lineage=2)
-    assert (again.ordinal, again.position) == (5, None)
+    assert (again.ordinal, bool(again.lost)) == (5, True)
 
 
 def test_a_state_that_was_lost_has_nothing() -> None:
@@ -114,4 +114,4 @@ def test_a_log_that_is_older_than_its_state_has_no_position() -> None:
     file = old.open("shop/state")
     file.write_at(state, 0)
     file.sync()
-    assert opened(old).position is None
+    assert opened(old).lost

@@ -23,6 +23,8 @@ from roskva.feed.claim import is_claimed
 from roskva.feed.reader import LogReader, wait_for_growth
 from roskva.feed.record import MARKERS, read_markers
 from roskva.feed.recovery import skip_in
+from roskva.sources.changes import DIRECTORY as SOURCES
+from roskva.sources.changes import LOG as CHANGES
 
 _LOOK_AGAIN_S = 0.5
 
@@ -96,6 +98,7 @@ def feeds_in(where: Path) -> list[Path]:
         return [where]
     found = sorted(path.parent for path in where.glob(f"feed/{MARKERS}"))
     found += sorted(path.parent for path in where.glob(f"shard-*/feed/{MARKERS}"))
+    found += sorted(path.parent for path in where.glob(f"{SOURCES}/*/{CHANGES}/{MARKERS}"))
     if not found:
         raise BadInput(f"there is no feed in {where}")
     return found

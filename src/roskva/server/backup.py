@@ -15,11 +15,18 @@ believe for ever that it is up to date. So restoring puts down that the history 
 than it can be read (`feed/recovery.py`). Whoever catches up from it then finds a range missing, and
 the shard begins a new epoch: clients are told, once, to look again. Only whoever knows that nothing
 was published after the backup (a node that was stopped first, and moves) may leave that out.
+
+**Change sources.** A log of changes is copied like a feed. Where nothing was published since, it
+goes on. Else it is left out, as what followed in it is lost, and a new one begins at offset 1: the
+source finds a doubt. Clients may have been told of higher ordinals than the backup knows, so the
+next one is `ORDINALS_AHEAD`; and it is begun in all shards here: with it and the new epochs clients
+look once, and not once for each (docs/decisions/0042-a-restore-begins-an-ordinal.md).
 """
 
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -30,6 +37,7 @@ import msgspec
 from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
+from roskva.core.effects import PutShard
 from roskva.disk import MINE_ALONE, RealDisk, storage_errors, write_whole
 from roskva.errors import BadConfig, Damaged, StorageUnavailable
 from roskva.feed.base import Batch, Idle, Locked, Marker
@@ -42,12 +50,19 @@ from roskva.feed.segment import parse_name
 from roskva.links.framing import ask
 from roskva.links.own_keys import TOKEN_KEY
 from roskva.links.processes import Process, running
+from roskva.model import next_generation
 from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
+from roskva.sources.changes import DIRECTORY as SOURCES
+from roskva.sources.changes import LOG as CHANGES
+from roskva.sources.changes import STATE, begin_restored, read_state
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
 from roskva.wire.links import Ask
 
 MANIFEST: Final = "manifest"
+ORDINALS_AHEAD: Final = 64
+"""So many doubts a source may have had since a backup was made, beyond one an hour. If it had more,
+versions fall; being of another epoch, they are news all the same."""
 _CHECKPOINT_TIMEOUT_S: Final = 60.0
 _CHUNK_BYTES: Final = 1 << 20
 _disk = RealDisk()
@@ -97,6 +112,8 @@ def make_backup(
         copy = _Copy(target, progress)
         for shard in shards:
             _back_up_shard(shard, checkpoint, copy)
+        for source in _sources_in(data.path):
+            _back_up_source(source, copy)
         if (data.path / TOKEN_KEY).exists():  # else every client would shake hands again
             copy.add(data.path / TOKEN_KEY, PurePosixPath(TOKEN_KEY))
         meta = data.meta
@@ -159,9 +176,12 @@ def restore(
         copy = _Copy(target, progress)
         copy.expect(sum(file.size for file in manifest.files))
         for file in manifest.files:
-            _restore_file(backup, file, copy)
+            if nothing_published_since or not _is_of_changes(file):
+                _restore_file(backup, file, copy)
         data = DataDirectory(target, DataMeta(FORMAT, manifest.shards, manifest.identity))
         shards = [_settle_shard(place, nothing_published_since) for place in data.places()]
+        if not nothing_published_since:
+            _begin_ordinals(data)
         copy.sync_directories()
         # Last: without it nobody takes what is here for a data directory.
         write_record(_disk, str(target / META), data.meta)
@@ -225,32 +245,47 @@ def _back_up_shard(shard: ShardPlace, checkpoint: Checkpoint, copy: "_Copy") -> 
     try:
         # Beside the store it is hard links; only then is it copied, to wherever the backup goes.
         checkpoint(shard, made)
-        copy.expect(sum(_size(path) for path in (*made.iterdir(), *_segments(shard))))
+        copy.expect(sum(_size(path) for path in (*made.iterdir(), *_segments(shard.feed_path))))
         for path in sorted(made.iterdir()):
             copy.add(path, place / "store" / path.name)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    for path in _feed_records(shard):
-        with suppress(FileNotFoundError):
-            copy.add(path, place / path.relative_to(shard.path).as_posix())
-    for path in reversed(_segments(shard)):
-        try:
-            copy.add(path, place / "feed" / path.name)
-        except FileNotFoundError:
-            break  # retention was faster, and has taken everything older before it
+    _copy_feed(shard.feed_path, place / "feed", copy)
     copy.add(shard.path / META, place / META)
 
 
-def _feed_records(shard: ShardPlace) -> list[Path]:
+def _sources_in(data: Path) -> list[Path]:
+    return sorted(path.parent for path in data.glob(f"{SOURCES}/*/{STATE}"))
+
+
+def _back_up_source(source: Path, copy: "_Copy") -> None:
+    """The state first: it is never ahead of the log beside it."""
+    place = PurePosixPath(SOURCES, source.name)
+    copy.expect(sum(_size(path) for path in _segments(source / CHANGES)))
+    copy.add(source / STATE, place / STATE)
+    _copy_feed(source / CHANGES, place / CHANGES, copy)
+
+
+def _copy_feed(feed: Path, place: PurePosixPath, copy: "_Copy") -> None:
+    for path in _feed_records(feed):
+        with suppress(FileNotFoundError):
+            copy.add(path, place / path.relative_to(feed).as_posix())
+    for path in reversed(_segments(feed)):
+        try:
+            copy.add(path, place / path.name)
+        except FileNotFoundError:
+            break  # retention was faster, and has taken everything older before it
+
+
+def _feed_records(feed: Path) -> list[Path]:
     """As far as they are there. Copied before the segments, so that no marker is ahead of them, and
     a skip that a writer takes up meanwhile is in them if it is not here."""
-    feed = shard.feed_path
     markers = (path for path in (feed / MARKERS).glob("*") if path.suffix != ".tmp")
     return [*markers, feed / SKIP, feed / FEED_META]
 
 
-def _segments(shard: ShardPlace) -> list[Path]:
-    return sorted(path for path in shard.feed_path.glob("*") if parse_name(path.name))
+def _segments(feed: Path) -> list[Path]:
+    return sorted(path for path in feed.glob("*") if parse_name(path.name))
 
 
 def _size(path: Path) -> int:
@@ -277,9 +312,7 @@ def _restore_file(backup: Path, file: BackedUp, copy: "_Copy") -> None:
 
 def _settle_shard(place: ShardPlace, nothing_published_since: bool) -> RestoredShard:
     number, feed = place.number, place.feed_path
-    store = RocksStore(place.store_path, read_only=True)
-    row = rows.shard_row(store.read(rows.SHARD_ROW))
-    store.close()
+    row = _shard_row(place)
     if not (feed / FEED_META).exists() or row is None:
         return RestoredShard(number, 0, True, [])
     (feed / MARKERS).mkdir(exist_ok=True)
@@ -297,6 +330,44 @@ def _settle_shard(place: ShardPlace, nothing_published_since: bool) -> RestoredS
     # A backup of what was restored and never started has a skip of its own.
     skips = skip_in(_disk, str(feed)) is not None
     return RestoredShard(number, behind, skips or not covered, unreadable)
+
+
+def _is_of_changes(file: BackedUp) -> bool:
+    return file.path.startswith(f"{SOURCES}/") and CHANGES in PurePosixPath(file.path).parts
+
+
+def _begin_ordinals(data: DataDirectory) -> None:
+    """For each source one above all that was told under, in its state and in every shard."""
+    states = {source: read_state(_disk, str(source)) for source in _sources_in(data.path)}
+    known = {place: _shard_row(place) for place in data.places() if states}
+    begun: dict[str, int] = {}
+    for source, state in states.items():
+        if state is None:
+            continue  # the source finds that it knows nothing
+        generations = [dict(row.generations).get(state.app, 0) for row in known.values() if row]
+        following = next_generation([state.ordinal, *generations], time.time())
+        begun[state.app] = following + ORDINALS_AHEAD
+        begin_restored(_disk, str(source), begun[state.app])
+    for place, row in known.items():
+        if row is not None:
+            generations_after = tuple((dict(row.generations) | begun).items())
+            _put_shard_row(place, msgspec.structs.replace(row, generations=generations_after))
+
+
+def _shard_row(place: ShardPlace) -> PutShard | None:
+    store = RocksStore(place.store_path, read_only=True)
+    try:
+        return rows.shard_row(store.read(rows.SHARD_ROW))
+    finally:
+        store.close()
+
+
+def _put_shard_row(place: ShardPlace, row: PutShard) -> None:
+    store = RocksStore(place.store_path)
+    try:
+        store.write(list(rows.operations_of(row)), sync=True)
+    finally:
+        store.close()
 
 
 # Copying

@@ -15,16 +15,17 @@ from typing import Final, NamedTuple
 
 from roskva.feed.trace import DIRECTORY
 from roskva.server.space import DiskSpace
+from roskva.sources.changes import DIRECTORY as SOURCES
 from roskva.wire.admin import DiskNow
 
-PARTS: Final = ("feed", "store", "trace", "pipeline", "other")
+PARTS: Final = ("feed", "store", "changes", "trace", "pipeline", "other")
 _EVERY_S: Final = 30.0
 _OVER: Final = 121
 """Measurements, and thus an hour."""
 _LEAST_S: Final = 120.0
 """To say how fast something grows."""
 _BLOCK: Final = 512
-_NAMES: Final = {DIRECTORY: "trace", "pipeline": "pipeline"}
+_NAMES: Final = {DIRECTORY: "trace", "pipeline": "pipeline", SOURCES: "changes"}
 
 
 class Measured(NamedTuple):

@@ -10,7 +10,12 @@ was changed, and for logs of which retention has left nothing. Whichever is late
 
 **Versions** are `ordinal « 43 | offset`. An offset of a feed belongs to one record for ever, and
 the ordinal rises at every doubt, so versions never fall. A log that was lost begins at offset 1
-again, and needs a higher ordinal: `ChangesLog.open` says so by having no position.
+again, and needs a higher ordinal: `ChangesLog.open` says so by `lost`.
+
+**A backup** has the log and its state. Restored where nothing was published since, both go on. Else
+the log is left out, as what followed in it is missing, and the state is `restored`: restoring has
+begun an ordinal in all shards, beside their new epochs, so the doubt that follows takes this one,
+and clients look once for both (docs/decisions/0042).
 """
 
 from collections.abc import Sequence
@@ -41,6 +46,9 @@ class SourceState(msgspec.Struct, frozen=True):
     """The end of that log when this was written."""
     ordinal: int
     position: Position
+    app: str = ""
+    restored: bool = False
+    """Without its log. All shards have begun this ordinal already."""
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -62,8 +70,10 @@ class ChangesLog:
         directory: str,
         app: str,
         log: Log,
-        ordinal: int,
-        position: Position | None,
+        ordinal: int = NO_GENERATION,
+        position: Position | None = None,
+        lost: str = "",
+        restored: bool = False,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -73,7 +83,11 @@ class ChangesLog:
         self._state_at_us = 0
         self.ordinal = ordinal
         self.position = position
-        """Up to where all is durable; None: the source begins, or its log was lost."""
+        """Up to where all is durable; None: nothing is known, as when the source begins."""
+        self.lost = lost
+        """What was read before is not here any more, and why; until a doubt has said so."""
+        self.restored = restored
+        """All shards have begun the ordinal already, and nothing was told under it."""
 
     @classmethod
     def open(
@@ -91,12 +105,18 @@ class ChangesLog:
         path = f"{directory}/{LOG}"
         log = Log.open(disk, path, lineage=lineage, now_us=now_us, config=config)
         try:
-            state = _read_state(disk, f"{directory}/{STATE}")
-            ordinal = state.ordinal if state else NO_GENERATION
-            if state is None or state.lineage != log.lineage or state.offset > log.last:
-                return cls(disk, directory, app, log, ordinal, None)
-            ordinal, position = _later(LogReader(disk, path), state)
-            return cls(disk, directory, app, log, ordinal, position)
+            state = read_state(disk, directory)
+            if state is None:
+                lost = "where it was read up to is not known any more" if log.last else ""
+                return cls(disk, directory, app, log, lost=lost)
+            ordinal, position, lost = state.ordinal, state.position, ""
+            if state.restored:
+                lost = "it was restored from a backup"
+            elif state.lineage != log.lineage or state.offset > log.last:
+                lost = "it is another one, or an older one"
+            else:
+                ordinal, position, lost = _later(LogReader(disk, path), state)
+            return cls(disk, directory, app, log, ordinal, position, lost, state.restored)
         except BaseException:
             log.close()
             raise
@@ -123,7 +143,9 @@ class ChangesLog:
         self._log.append([doubt_record(self._app, doubt, ordinal, position, now_us)])
         self._log.commit(now_us)
         self.ordinal = ordinal
-        self._move(position, now_us, durable=False)
+        self.lost, self.restored = "", False
+        self.position = position
+        self.keep(now_us)
 
     def reached(self, position: Position, now_us: int) -> bool:
         """There is nothing of ours before it. Whether that is durable by now: it is written down
@@ -145,9 +167,11 @@ class ChangesLog:
         return self._log.last
 
     def keep(self, now_us: int) -> None:
-        """The position, where no change carries it."""
-        if self.position is not None:
-            state = SourceState(self._log.lineage, self._log.last, self.ordinal, self.position)
+        """The position, where no change carries it. What is lost stays so until a doubt says it."""
+        if self.position is not None and not self.lost:
+            state = SourceState(
+                self._log.lineage, self._log.last, self.ordinal, self.position, self._app
+            )
             write_record(self._disk, self._state_path, state)
             self._state_at_us = now_us
 
@@ -175,24 +199,31 @@ class ChangesLog:
             self.keep(now_us)
 
 
-def _read_state(disk: Disk, path: str) -> SourceState | None:
+def begin_restored(disk: Disk, directory: str, ordinal: int) -> None:
+    """Of a source whose log is left out: `ordinal` is begun in all shards."""
+    path = f"{directory}/{STATE}"
+    state = read_record(disk, path, SourceState)
+    write_record(disk, path, msgspec.structs.replace(state, ordinal=ordinal, restored=True))
+
+
+def read_state(disk: Disk, directory: str) -> SourceState | None:
     try:
-        return read_record(disk, path, SourceState)
+        return read_record(disk, f"{directory}/{STATE}", SourceState)
     except (FileNotFoundError, Damaged):
         return None
 
 
-def _later(reader: LogReader, state: SourceState) -> tuple[int, Position | None]:
+def _later(reader: LogReader, state: SourceState) -> tuple[int, Position, str]:
     """Of what the log has beyond the state. A hole in it is a loss like any other."""
     ordinal, position, after = state.ordinal, state.position, state.offset
     while after < reader.end():
         read = reader.read(Marker(state.lineage, after))
         if not isinstance(read, Batch):
-            return ordinal, None
+            return ordinal, position, "a part of it cannot be read"
         for update in read.updates():
             if update.reset:
                 ordinal = max(ordinal, update.version)
             if update.source is not None:
                 position = read_position(update.source)
         after = read.last
-    return ordinal, position
+    return ordinal, position, ""

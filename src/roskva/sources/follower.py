@@ -34,6 +34,7 @@ from roskva.sources.reader import (
     Effect,
     Event,
     LogLost,
+    LogOpened,
     SourceReader,
     Visible,
 )
@@ -132,7 +133,11 @@ class Follower(threading.Thread):
 
     def _connect(self) -> None:
         self._got_on = False
-        self._do(self._database.connect(self._changes.position, self._adopt))
+        opened = self._database.connect(self._changes.position, self._adopt)
+        if self._changes.lost:
+            doubt = Doubt("log lost", f"the log of changes was lost: {self._changes.lost}")
+            opened = LogOpened(opened.position, doubt)
+        self._do(opened)
         self._adopt = False
         self._look_at_lag = 0.0
         if self.state != "reading":
@@ -211,7 +216,10 @@ class Follower(threading.Thread):
         position = position or self._changes.position
         if position is None:
             return
-        ordinal = max(self._next_ordinal(), self._changes.ordinal + 1)
+        known = self._changes.ordinal
+        ordinal = max(self._next_ordinal(), known + 1)
+        if self._changes.restored and ordinal == known + 1:
+            ordinal = known  # clients were told so when it was begun
         self._changes.doubt(doubt, ordinal, position, wall_clock_us())
         self.doubts += 1
         _log.warning("%s: clients of the app are told to look at everything, once", doubt.sentence)

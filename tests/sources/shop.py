@@ -1,0 +1,59 @@
+"""A shop in a database, and clients that watch its rows over a node."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from tests.serving.nodes import PATIENCE_S, Node, await_that
+
+import roskva
+from roskva.links.processes import read_report
+from roskva.wire.admin import SourceNow
+
+SETTINGS = """
+[source.shop]
+url = "{url}"
+tables = ["products"]
+payload = "row"
+"""
+
+
+def source(node: Node) -> SourceNow | None:
+    return read_report(node.data / "run/source-shop.json", SourceNow)
+
+
+def reading(node: Node, but: int = 0) -> SourceNow:
+    """In another process than that."""
+
+    def found() -> SourceNow | None:
+        now = source(node)
+        return now if now and now.state == "reading" and now.pid != but else None
+
+    return await_that(found, PATIENCE_S, lambda: f"{source(node)}\n{node.said()}")
+
+
+class Watcher:
+    def __init__(self, client: roskva.Client) -> None:
+        self.client = client
+        self.unknown = 0
+
+    async def told(self) -> roskva.Notify:
+        """The next version; how often it was unknown before is counted."""
+        async with asyncio.timeout(PATIENCE_S):
+            async for event in self.client:
+                if isinstance(event, roskva.Notify):
+                    return event
+                self.unknown += isinstance(event, roskva.NotifyUnknown)
+        raise AssertionError("the client has ended")
+
+
+@asynccontextmanager
+async def watcher(node: Node, *names: str) -> AsyncIterator[Watcher]:
+    async with roskva.Client(node.url, app="shop", auto_ack=True) as client:
+        for name in names:
+            await client.register(name)
+        yield Watcher(client)
+
+
+def in_thread(call: Callable[[], object]) -> "asyncio.Future[object]":
+    return asyncio.get_running_loop().run_in_executor(None, call)
