@@ -51,7 +51,7 @@ class SourceState(msgspec.Struct, frozen=True):
     """Without its log. All shards have begun this ordinal already."""
 
 
-class Slice(msgspec.Struct, frozen=True):
+class Slice(msgspec.Struct, frozen=True, gc=False):
     """Changes of one transaction, in order; all of them unless it is a large one."""
 
     transaction: str

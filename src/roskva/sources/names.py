@@ -50,7 +50,9 @@ def row_name(table: str, key: Sequence[str | None]) -> str:
 
 
 def _value(value: str | None) -> str:
-    return NULL if value is None else _IN_KEYS.sub(_escape, value)
+    if value is None:
+        return NULL
+    return value if value.isalnum() and value.isascii() else _IN_KEYS.sub(_escape, value)
 
 
 def _escape(found: re.Match[str]) -> str:

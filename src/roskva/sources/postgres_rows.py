@@ -10,8 +10,8 @@ there on positions have the print `BROKEN` (postgres_catalog.py): its mending is
 """
 
 import re
-from collections.abc import Sequence, Set
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Sequence, Set
+from typing import Final, Protocol
 
 import msgspec
 
@@ -45,6 +45,8 @@ _NUMBER: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _NOT_IN_JSON: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
 _BOOLEAN: Final = 16
 _BOOLEANS: Final = {b"t": True, b"f": False}
+_NOT_TEXT: Final = _NUMBERS | {_BOOLEAN}
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Catalog(Protocol):
@@ -109,7 +111,8 @@ class Transactions:
                 fits = self._begin.final == message.at < end == start
                 self._expect(self.in_transaction and fits, "Commit")
                 self.in_transaction = False
-                self.position = msgspec.structs.replace(self.position, lsn=end)
+                was = self.position
+                self.position = PostgresPosition(was.system, was.timeline, end, was.tables)
                 self._hand_on(found, self.position)
             case Truncate():
                 self._expect(self.in_transaction, "Truncate")
@@ -205,12 +208,15 @@ class Published(msgspec.Struct, frozen=True):
         self, row: Sequence[Value], old: Sequence[Value] | None = None
     ) -> tuple[str | None, ...]:
         """What a large value of the key was, if the new row does not say, the old one does."""
-        key = [row[i] for i in self.key]
-        if old is not None:
-            key = [old[i] if v == UNCHANGED else v for i, v in zip(self.key, key, strict=True)]
-        if UNCHANGED in key:
-            raise ValueError("it does not say what its key is")
-        return tuple(None if value is None else value.decode() for value in key)
+        key: list[str | None] = []
+        for i in self.key:
+            value = row[i]
+            if value == UNCHANGED and old is not None:
+                value = old[i]
+            if value == UNCHANGED:
+                raise ValueError("it does not say what its key is")
+            key.append(None if value is None else value.decode())
+        return tuple(key)
 
     def _change(
         self,
@@ -223,13 +229,10 @@ class Published(msgspec.Struct, frozen=True):
         row = before = NULL
         missing: tuple[str, ...] = ()
         if new is not None:
-            row = _json(zip(self.columns, new, strict=True))
-            if any(map(_left_out, new)):
-                names = zip(self.columns, new, strict=True)
-                missing = tuple(name for (name, _), value in names if _left_out(value))
+            row, missing = _json(zip(self.columns, new, strict=True))
         if old is not None:
             pairs = zip(self.columns, old, strict=True)
-            before = _json(pair for i, pair in enumerate(pairs) if i in self.identity)
+            before, _ = _json(pair for i, pair in enumerate(pairs) if i in self.identity)
         return Change(self.name, op, key, row, before, at, missing)
 
 
@@ -261,24 +264,26 @@ def _given_name(relation: Relation, tables: Tables) -> str | None:
     return next((name for name in names if name in tables.names), None)
 
 
-def _left_out(value: Value) -> bool:
-    return value is not None and (value == UNCHANGED or len(value) > MAX_VALUE_BYTES)
+def _json(pairs: Iterable[tuple[tuple[str, int], Value]]) -> tuple[msgspec.Raw, tuple[str, ...]]:
+    """Numbers as they are written, booleans, and all else as text; and the columns that are left
+    out. Of all that is done for a change this takes longest, so most values are not passed on."""
+    found: dict[str, object] = {}
+    missing: list[str] = []
+    for (name, type), value in pairs:
+        if value is None:
+            found[name] = None
+        elif value == UNCHANGED or len(value) > MAX_VALUE_BYTES:
+            missing.append(name)
+        elif type not in _NOT_TEXT:
+            found[name] = value.decode()
+        else:
+            found[name] = _value(value, type)
+    return msgspec.Raw(_encode(found)), tuple(missing)
 
 
-def _json(pairs: Any) -> msgspec.Raw:
-    """Numbers as they are written, booleans, and all else as text."""
-    return msgspec.Raw(
-        msgspec.json.encode(
-            {name: _value(value, type) for (name, type), value in pairs if not _left_out(value)}
-        )
-    )
-
-
-def _value(value: bytes | None, type: int) -> object:
-    if value is None:
-        return None
+def _value(value: bytes, type: int) -> object:
     if type in _NUMBERS and value not in _NOT_IN_JSON:
-        if not _NUMBER.fullmatch(value):
+        if not value.isdigit() and not _NUMBER.fullmatch(value):
             raise ValueError(f"{value[:40]!r} is no number")
         return msgspec.Raw(value)
     if type == _BOOLEAN:

@@ -59,7 +59,7 @@ class LogOpened(msgspec.Struct, frozen=True):
     doubt: Doubt | None = None
 
 
-class Received(msgspec.Struct, frozen=True):
+class Received(msgspec.Struct, frozen=True, gc=False):
     """`xid`: by which it can be asked whether its transaction is visible."""
 
     xid: int

@@ -4,6 +4,7 @@ database → Follower (a thread) → DATA/sources/NAME/changes → Flow → the 
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -44,6 +45,9 @@ _log = logging.getLogger(__name__)
 _REPORT_S: Final = 1.0
 _ASK_S: Final = 5.0
 _ASK_AGAIN_S: Final = 0.5
+_COLLECTOR: Final = (10_000, 20, 100)
+"""What is read is let go of in a moment, and nothing of it is in a cycle; by default the collector
+looks at all of a backlog so often that reading takes half as long again."""
 
 
 class SourceJob(msgspec.Struct, frozen=True):
@@ -260,5 +264,6 @@ def run_source(job: SourceJob) -> None:
         await RunningSource(job).run(stop)
 
     os.umask(0o077)
+    gc.set_threshold(*_COLLECTOR)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work())
