@@ -32,6 +32,7 @@ from roskva.feed.record import read_markers, read_record, write_record
 from roskva.model import NO_GENERATION, Update
 from roskva.sources.change import Change, doubt_record, update_of, version_of
 from roskva.sources.position import Doubt, Position, position_text, read_position
+from roskva.wire.links import ResetApp
 
 DIRECTORY: Final = "sources"
 LOG: Final = "changes"
@@ -121,6 +122,18 @@ class ChangesLog:
             log.close()
             raise
 
+    @property
+    def own_doubt(self) -> Doubt | None:
+        """What the log cannot vouch for, whatever the database says."""
+        return Doubt("log lost", f"the log of changes was lost: {self.lost}") if self.lost else None
+
+    def next_ordinal(self, asked: int) -> int:
+        """Of a doubt. `asked`: above all that the shards know (`model.next_generation`)."""
+        following = self.ordinal + 1
+        if self.restored and asked <= following:
+            return self.ordinal  # clients were told so when it was begun
+        return max(asked, following)
+
     def append(self, slices: Sequence[Slice], now_us: int) -> None:
         """Durable when this returns. Nothing of it counts if it raises."""
         updates: list[Update] = []
@@ -180,6 +193,12 @@ class ChangesLog:
         found, _ = read_markers(self._disk, f"{self._directory}/{LOG}")
         marker = found.get(flow)
         return marker.offset if marker is not None and marker.lineage == self.lineage else 0
+
+    def last_reset(self, flow: str) -> ResetApp | None:
+        """That this flow has passed, if it has passed all there is."""
+        if not self.ordinal or self.marker(flow) < self.last:
+            return None
+        return ResetApp(0, self._app, self.ordinal)
 
     def set_marker(self, flow: str, offset: int) -> None:
         self._log.set_marker(flow, Marker(self._log.lineage, offset))

@@ -14,6 +14,9 @@ What a shard cannot take now is sent again until it can. What is *too late* is n
 reset the app under a higher ordinal. Mostly that is ours, and its doubt is further on in the log;
 if the log has none, somebody else has reset the app, and that is a doubt.
 
+A shard that has lost its feed has forgotten the generation with it. So whenever a link is up, it is
+asked for the reset that was passed last: to those that have it that is nothing.
+
 **Where the log has a hole** there is no telling what was changed, so that is a doubt, too. Until it
 has been read and passed, the marker does not move: whoever is killed before the doubt is in the log
 finds the hole again.
@@ -117,8 +120,10 @@ class DirectFlow:
         payload_of: PayloadOf | None,
         *,
         publishes: bool = True,
+        passed: ResetApp | None = None,
     ) -> None:
-        """`publishes`: otherwise others do, and only doubts are passed on."""
+        """`publishes`: otherwise others do, and only doubts are passed on. `passed`: the last reset
+        before the marker; None: what comes first in the log says it."""
         self.shards = shards
         self.publishes = publishes
         self.submissions = Submissions(shards, Holding(patience_s=patience_s))
@@ -128,6 +133,7 @@ class DirectFlow:
         self.waiting: deque[_Batch | _Reset] = deque()
         self.under_way: deque[_Batch] = deque()
         self.reset: _Reset | None = None
+        self.passed = passed
         self.hole: int | None = None
         """Its end, in the log; until a doubt behind it is passed."""
         self.published = self.superseded = 0
@@ -144,6 +150,7 @@ class DirectFlow:
             case Records():
                 self.reading = False
                 self._take(event)
+                self._note_passed(event, effects)
             case Missing(first=first, last=last, why=why):
                 self.reading = False
                 self.hole = self.read_to = last
@@ -154,6 +161,8 @@ class DirectFlow:
                 self._carry(self.submissions.link_up(shard), now, effects)
                 if self.reset is not None and shard in self.reset.waits_for:
                     effects.append(SendLink(shard, self.reset.message))
+                elif self.passed is not None:
+                    effects.append(SendLink(shard, self.passed))
             case LinkDown(link=int() as shard):
                 self._carry(self.submissions.link_down(shard, now), now, effects)
             case FromLink(link=int() as shard, message=message):
@@ -181,6 +190,15 @@ class DirectFlow:
             self.waiting.append(_Batch(records.last, []))
         self.read_to = records.last
 
+    def _note_passed(self, records: Records, effects: list[Effect]) -> None:
+        """All before the log's first change was passed earlier, and the doubt that it is under."""
+        if self.passed is None and records.entries and not records.entries[0][1].reset:
+            update = records.entries[0][1]
+            app, ordinal = app_of(update.object), ordinal_of(update.version)
+            self.passed = ResetApp(_RESET_REQUEST, app, ordinal)
+            for shard in sorted(self.submissions.reached):
+                effects.append(SendLink(shard, self.passed))
+
     def _wait(self, run: dict[str, tuple[int, Update]], last: int) -> None:
         """`run`: in the order of the log, so that each batch ends where its last update is."""
         entries = list(run.values())
@@ -206,6 +224,8 @@ class DirectFlow:
                 # An earlier reset may have been asked for twice, and be answered twice.
                 if reset is not None and generation >= reset.message.generation:
                     reset.waits_for.discard(shard)
+                if self.passed is not None and generation > self.passed.generation:
+                    effects.append(SawGeneration(generation))
             case NotPublished(request=0):
                 pass  # it is asked again, before long
             case UpdatesPublished(request=request, versions=versions):
@@ -250,6 +270,7 @@ class DirectFlow:
             else:
                 if self.hole is not None and self.reset.last > self.hole:
                     self.hole = None
+                self.passed = self.reset.message
                 self._pass(self.reset.last, effects)
                 self.reset = None
         while self.waiting and self.reset is None and len(self.under_way) < MAX_UNDER_WAY:

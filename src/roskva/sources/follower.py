@@ -134,8 +134,7 @@ class Follower(threading.Thread):
     def _connect(self) -> None:
         self._got_on = False
         opened = self._database.connect(self._changes.position, self._adopt)
-        if self._changes.lost:
-            doubt = Doubt("log lost", f"the log of changes was lost: {self._changes.lost}")
+        if (doubt := self._changes.own_doubt) is not None:
             opened = LogOpened(opened.position, doubt)
         self._do(opened)
         self._adopt = False
@@ -216,10 +215,7 @@ class Follower(threading.Thread):
         position = position or self._changes.position
         if position is None:
             return
-        known = self._changes.ordinal
-        ordinal = max(self._next_ordinal(), known + 1)
-        if self._changes.restored and ordinal == known + 1:
-            ordinal = known  # clients were told so when it was begun
+        ordinal = self._changes.next_ordinal(self._next_ordinal())
         self._changes.doubt(doubt, ordinal, position, wall_clock_us())
         self.doubts += 1
         _log.warning("%s: clients of the app are told to look at everything, once", doubt.sentence)

@@ -134,6 +134,7 @@ class RunningSource:
             job.config.limits.publish_patience_s,
             partial(_row, job.config.app(job.app).max_payload_bytes) if row else None,
             publishes=job.source.direct,
+            passed=self._changes.last_reset(NAME),
         )
         self._flow = Flow(
             machine,
