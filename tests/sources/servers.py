@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg2
+import pymysql
 import pytest
 from benchmarks.ports import free_port
 from tests.serving.nodes import await_that
@@ -26,6 +27,20 @@ max_replication_slots = 10
 shared_buffers = 16MB
 fsync = off
 """
+GRANTS: Final = (
+    "CREATE USER roskva@'%'",
+    "GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO roskva@'%'",
+    "GRANT SELECT ON shop.* TO roskva@'%'",
+)
+_MARIADB: Final = (
+    "--bind-address=127.0.0.1",
+    "--log-bin=binlog",
+    "--binlog-format=ROW",
+    "--innodb-buffer-pool-size=16M",
+    "--innodb-log-file-size=8M",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--performance-schema=OFF",
+)
 
 
 def postgres_binaries() -> Path:
@@ -108,5 +123,85 @@ class Postgres:
         )
 
 
-def _user() -> str | None:
-    return UNPRIVILEGED if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+def mariadb_server() -> str:
+    found = shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if found is None:
+        if "CI" not in os.environ:
+            pytest.skip("MariaDB is not installed (on Debian: apt-get install mariadb-server)")
+        raise FileNotFoundError("mariadbd")
+    return found
+
+
+class MariaDb:
+    """A server with a database `shop` and a user `roskva` that may replicate and read it."""
+
+    def __init__(self, place: Path, server_id: int = 1, port: int | None = None) -> None:
+        self.place, self.server_id = place, server_id
+        self.data = place / "data"
+        self.port = port or free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"mariadb://roskva@127.0.0.1:{self.port}/shop"
+
+    def make(self, *flags: str) -> None:
+        shutil.chown(self.place, _user("mysql"))
+        where = f"--datadir={self.data}"
+        install = ["mariadb-install-db", "--no-defaults", where, "--skip-test-db"]
+        install.append("--auth-root-authentication-method=normal")
+        subprocess.run(install, user=_user("mysql"), check=True, capture_output=True)
+        self.start(*flags)
+        with self.connected(database="") as connection, connection.cursor() as cursor:
+            for statement in ("CREATE DATABASE shop", *GRANTS):
+                cursor.execute(statement)
+
+    def start(self, *flags: str) -> None:
+        command = [mariadb_server(), "--no-defaults", f"--datadir={self.data}"]
+        command += [f"--port={self.port}", f"--socket={self.place}/socket", *_MARIADB]
+        command += [f"--pid-file={self.place}/pid", f"--server-id={self.server_id}", *flags]
+        with (self.place / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, user=_user("mysql"), cwd=self.place
+            )
+        await_that(self.answers, _START_S, lambda: (self.place / "log").read_text())
+
+    def answers(self) -> bool:
+        try:
+            with self.connected(database=""):
+                return True
+        except pymysql.MySQLError:
+            return False
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """SIGTERM stops it in order."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(_START_S)
+            self._process = None
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Each a transaction of its own, as root; what the last one answers."""
+        with self.connected() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    @contextmanager
+    def connected(self, user: str = "root", database: str = "shop") -> Iterator[Any]:
+        connection = pymysql.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user=user,
+            database=database or None,
+            connect_timeout=5,
+            autocommit=True,
+        )
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+def _user(service: str = UNPRIVILEGED) -> str:
+    return service if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name

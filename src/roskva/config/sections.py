@@ -557,10 +557,11 @@ class IngestConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A database that publishes by itself what is changed in it. PostgreSQL needs
-    `roskva[postgres]`."""
+    `roskva[postgres]`, MariaDB and MySQL need `roskva[mysql]`."""
 
     url: str | None = None
-    """The database: `postgresql://USER@HOST:PORT/DATABASE`, without a password."""
+    """The database: `postgresql://USER@HOST:PORT/DATABASE`, `mariadb://…` or `mysql://…`, without a
+    password."""
     password: str | None = None
     """Where its password is: `env:NAME` or `file:PATH`."""
     ca: Path | None = None

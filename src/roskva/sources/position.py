@@ -28,6 +28,7 @@ Cause = Literal[
     "tables changed",
     "log lost",
     "reset",
+    "unlogged",
 ]
 
 
@@ -51,6 +52,15 @@ class PostgresPosition(msgspec.Struct, frozen=True, tag="postgresql"):
 
 class GtidPosition(msgspec.Struct, frozen=True, tag="gtid"):
     gtids: str
+    """Everything up to here, as the database writes it."""
+    server: str
+    """Where that was."""
+    before: str = ""
+    """The same without the last transaction."""
+    last_at: int = 0
+    """When that was committed: wall-clock microseconds. 0: we have not seen it."""
+    tables: str = ""
+    """How they were named: a print (mysql_catalog.py)."""
 
     def __str__(self) -> str:
         return self.gtids

@@ -70,24 +70,46 @@ class SourceJob(msgspec.Struct, frozen=True):
         return self.source.app_of(self.name)
 
 
+_DRIVERS: Final = {
+    "postgresql": ("PostgreSQL", "postgres"),
+    "postgres": ("PostgreSQL", "postgres"),
+    "mariadb": ("MariaDB", "mysql"),
+    "mysql": ("MySQL", "mysql"),
+}
+"""By how a url begins: whose driver it is, and the extra that brings it."""
+
+
 def database_of(name: str, source: SourceConfig) -> DatabaseLog:
     """`BadConfig` if its kind is not known, or its driver is not installed."""
     url = source.url or ""
     kind = url.partition("://")[0]
-    if kind not in ("postgresql", "postgres"):
-        raise BadConfig(f"source {name}: url begins with postgresql://, not {kind}://")
+    if kind not in _DRIVERS:
+        raise BadConfig(
+            f"source {name}: url begins with postgresql://, mariadb:// or mysql://, not {kind}://"
+        )
+    database, extra = _DRIVERS[kind]
     try:
-        from roskva.sources.postgres import PostgresLog
+        made = _log_class(extra)
     except ModuleNotFoundError:
         raise BadConfig(
-            f"source {name} needs the driver of PostgreSQL: pip install 'roskva[postgres]'"
+            f"source {name} needs the driver of {database}: pip install 'roskva[{extra}]'"
         ) from None
     password = None
     if source.password is not None:
         password = read_secret(f"source.{name}.password", source.password, at_least=1)
     tables = Tables(source.tables, dict(source.keys or {}))
     ca = None if source.ca is None else str(source.ca)
-    return PostgresLog(name, url, password, tables, ca)
+    return made(name, url, password, tables, ca)
+
+
+def _log_class(extra: str) -> Callable[..., DatabaseLog]:
+    if extra == "postgres":
+        from roskva.sources.postgres import PostgresLog
+
+        return PostgresLog
+    from roskva.sources.mysql import MysqlLog
+
+    return MysqlLog
 
 
 def open_changes(job: SourceJob) -> ChangesLog:
