@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from tests.pipeline.feeds import WrittenData, updates
 from tests.pipeline.scripted_matcher import ScriptedMatcher
 
-from roskva.pipeline.bridge import BEAT, SparkBridge, passed
+from roskva.pipeline.bridge import SparkBridge
+from roskva.pipeline.feeds import BEAT, passed
 
 KEYS = [f"app/object-{i}" for i in range(20)]
 

@@ -21,8 +21,8 @@ from roskva.pipeline.bridge import (
     GapReader,
     Ranges,
     deliver,
-    passed,
 )
+from roskva.pipeline.feeds import passed
 from roskva.pipeline.node import MatcherLinks, gaps_at, matchers_at
 
 ALL = ReadMaxRows(1_000_000)
@@ -147,7 +147,7 @@ def test_a_matcher_that_misses_something_says_so_and_nobody_looks(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bridge, "_WAIT_S", 60.0)
-    monkeypatch.setattr(bridge, "_BEAT_S", 3600.0)
+    monkeypatch.setattr(bridge, "BEAT_S", 3600.0)
     reader = scene.reader()
     start = reader.latestOffset(at(0), ALL)
     scene.data.publish(*updates(KEYS, range(1, 5)))

@@ -30,7 +30,7 @@ def test_updates_reach_a_node_with_tls(tmp_path: Path) -> None:
             certs, CertificateAuthority.create().server(["localhost"], 30)
         )  # the node does not know of it
         at.close()
-        [refused] = at._request([UpdateBody("test", "x", "3")])
+        [refused] = at.attempt([UpdateBody("test", "x", "3")])
         assert isinstance(refused, PublishFailure)
         assert "certificate" in refused.text
     finally:

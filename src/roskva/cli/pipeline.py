@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from roskva.cli.options import ConfigOption, DataOption, command
 from roskva.cli.outcome import EXIT_CODES, FAILED
-from roskva.config import Config, load
+from roskva.config import CHANGES_FORMAT, Config, load
 from roskva.errors import BadConfig
 from roskva.logs import log_to_stderr
 from roskva.pipeline.machine import kill_at_once_on, require_pipeline, spark_settings
@@ -77,6 +77,10 @@ def ingest(
     if name not in settings.ingest:
         known = ", ".join(settings.ingest) or "none"
         raise BadConfig(f"there is no table [ingest.{name}] in the settings; there is: {known}")
+    if url and settings.ingest[name].format == CHANGES_FORMAT:
+        raise BadConfig(
+            "the changes of a source go to the node that serves --data: leave --url out"
+        )
     if dry_run:
         _preview(settings, name, conf, json)
     elif once:
@@ -137,6 +141,7 @@ def _table(found: "list[Preview]") -> Table:
 def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: bool) -> None:
     from roskva.pipeline.ingest import Ingest
     from roskva.pipeline.publish_sink import COUNTED
+    from roskva.pipeline.source_flows import publish_once
     from roskva.pipeline.work import Work, session
 
     work = Work(config=settings, bridge=False, ingests=(name,), settings=spark_settings(conf))
@@ -144,7 +149,10 @@ def _once(settings: Config, name: str, url: str, conf: list[str] | None, json: b
         checkpoint = checkpoints[f"ingest-{name}"]
         source = Ingest(spark, name, settings, checkpoint.directory, url)
         before = source.counters()
-        source.start(checkpoint.spark, once=True).awaitTermination()
+        if settings.ingest[name].format == CHANGES_FORMAT:
+            publish_once(spark, settings, name, checkpoint.directory)
+        else:
+            source.start(checkpoint.spark, once=True).awaitTermination()
         after = source.counters()
         counted = {key: getattr(after, key) - getattr(before, key) for key in COUNTED}
         text = ", ".join(f"{value:,} {key}" for key, value in counted.items())

@@ -16,9 +16,7 @@ with the range. And it is never at a loss: what cannot be read the matcher finds
 something (`GapWatch`), and until then there is no micro-batch. So what the fast path brings over
 costs nothing here, and what is left to the bridge is begun with at once.
 
-**Beats.** Python workers that have had nothing to do for a minute are gone, and the next update
-would wait for new ones. So there is a micro-batch every 30 seconds, as a rule an empty one; the
-offset counts them, and the checkpoint moves on.
+**Beats** (`feeds.py`) keep Python workers at hand.
 
 **Where it ends**: the driver hands each shard's range to its matcher. Rows come with the range they
 stand for (`BRIDGED`), those of a range together. A range that a matcher does not take is no error
@@ -46,7 +44,16 @@ from pyspark.sql.types import StructType
 from roskva.feed.arrow import PLACED, SCHEMA, placed
 from roskva.feed.base import Batch, Marker, updates_of
 from roskva.pipeline.columns import NamedSource, coalesced, columns
-from roskva.pipeline.feeds import Feeds, Offsets, Options, feeds_at, markers_of, offsets_of
+from roskva.pipeline.feeds import (
+    BEAT,
+    BEAT_S,
+    Feeds,
+    Offsets,
+    Options,
+    feeds_at,
+    offsets_of,
+    passed,
+)
 from roskva.pipeline.node import Entry, MatcherLinks, Range, gaps_at, matchers_at
 from roskva.pipeline.source import ShardRange, batches, limited, not_before
 
@@ -57,8 +64,6 @@ BRIDGED: Final = columns(
 )
 """What a matcher needs of `first … last`; one row for each update of it, by offset."""
 
-BEAT: Final = "beat"
-_BEAT_S: Final = 30.0
 _WAIT_S: Final = 1.0
 """For a gap, until Spark is told that there is none; a query that is stopped waits for that."""
 _PART: Final = 1 << 18
@@ -133,7 +138,7 @@ class BridgeReader(DataSourceStreamReader):
         ends = not_before(starts, feeds.ends())
         if isinstance(limit, ReadMaxRows):
             ends = not_before(starts, limited(feeds, starts, ends, limit.max_rows))
-        self._beat_at = time.monotonic() + _BEAT_S
+        self._beat_at = time.monotonic() + BEAT_S
         return {**offsets_of(ends), BEAT: beat}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -229,11 +234,6 @@ def _needed(feeds: Feeds, wanted: ShardRange) -> Iterator[pa.RecordBatch]:
             for value, field in zip(place, _arrow, strict=False)
         ]
         yield pa.RecordBatch.from_arrays([*columns, *part.columns], schema=_arrow)
-
-
-def passed(offsets: dict[str, int]) -> dict[int, Marker]:
-    """Where the query has been, from the offset that Spark keeps."""
-    return markers_of({name: at for name, at in offsets.items() if name != BEAT})
 
 
 # Where it ends.

@@ -5,6 +5,12 @@ Spark keeps that as JSON and compares it as text: one dict of integers with its 
     {"shard-00": 4711, "shard-00.lineage": 1234567890, "shard-01": …}
 
 which is what `startingOffsets` of the source takes, too (lineages may be left out there).
+
+The log of changes of a change source is a feed of one shard.
+
+**Beats.** Python workers that have had nothing to do for a minute are gone, and the next update
+would wait for new ones. So our own queries have a micro-batch every 30 seconds, as a rule an empty
+one; the offset counts them under `beat`, and the query moves on.
 """
 
 import difflib
@@ -21,9 +27,13 @@ from roskva.errors import BadInput
 from roskva.feed.base import START, Marker
 from roskva.feed.reader import LogReader
 from roskva.feed.record import META, read_record
+from roskva.sources.changes import LOG
 
 _SHARD: Final = "shard-"
 _LINEAGE: Final = ".lineage"
+
+BEAT: Final = "beat"
+BEAT_S: Final = 30.0
 
 Offsets = dict[str, int]
 
@@ -57,13 +67,19 @@ class Feeds:
 
     def __init__(self, data: str) -> None:
         self.data = data
-        self.shards = shard_count(data)
+        self.shards = self._count()
         self._readers: dict[int, LogReader] = {}
+
+    def _count(self) -> int:
+        return shard_count(self.data)
+
+    def _path(self, shard: int) -> str:
+        return feed_path(self.data, shard)
 
     def reader(self, shard: int) -> LogReader | None:
         found = self._readers.get(shard)
         if found is None:
-            path = feed_path(self.data, shard)
+            path = self._path(shard)
             if not Path(path, META).exists():
                 return None
             found = self._readers[shard] = LogReader(RealDisk(), path)
@@ -88,10 +104,22 @@ class Feeds:
         return found
 
 
+class ChangesFeed(Feeds):
+    """The log of changes in the directory of a source."""
+
+    def _count(self) -> int:
+        if not Path(self.data).is_dir():
+            raise BadInput(f"{self.data} is no directory of a source: name DATA/sources/NAME")
+        return 1
+
+    def _path(self, shard: int) -> str:
+        return f"{self.data}/{LOG}"
+
+
 @cache
-def feeds_at(data: str) -> Feeds:
+def feeds_at(data: str, of_source: bool = False) -> Feeds:
     """Of this process and its one thread: what is mapped stays, and reading on costs a frame."""
-    return Feeds(data)
+    return ChangesFeed(data) if of_source else Feeds(data)
 
 
 def offsets_of(markers: Mapping[int, Marker]) -> Offsets:
@@ -108,6 +136,11 @@ def markers_of(offsets: Mapping[str, int]) -> dict[int, Marker]:
         for name, offset in offsets.items()
         if not name.endswith(_LINEAGE)
     }
+
+
+def passed(offsets: Mapping[str, int]) -> dict[int, Marker]:
+    """Where a query with beats has been."""
+    return markers_of({name: at for name, at in offsets.items() if name != BEAT})
 
 
 def _number(name: str) -> int:

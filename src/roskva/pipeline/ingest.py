@@ -3,6 +3,8 @@
 Reading is Spark's. Translating is done by the SQL of an `[ingest.NAME]` table, and nothing else.
 Publishing and what becomes of bad rows is the sink's (`publish_sink.py`). The checkpoint says how
 far the source was read; rows may be published twice after a crash, which for a version is nothing.
+
+Flows of a change source are read in another way, several together: see `source_flows.py`.
 """
 
 import tempfile
@@ -16,8 +18,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType
 
-from roskva.config import Config, IngestConfig
+from roskva.config import CHANGES_FORMAT, Config, IngestConfig
 from roskva.errors import BadConfig, RoskvaError
+from roskva.pipeline.changes import CORRUPT, change_rows
+from roskva.pipeline.flow import table_in_log
 from roskva.pipeline.publish_sink import (
     NAME,
     Counters,
@@ -26,10 +30,11 @@ from roskva.pipeline.publish_sink import (
     read_counters,
     update_from,
 )
+from roskva.pipeline.source import ChangesSource
 from roskva.publisher.requests import UpdateBody
+from roskva.sources.changes import DIRECTORY
 
-_CORRUPT: Final = "_corrupt_record"
-_MAY_BE_CORRUPT: Final = ("json", "csv", "xml")
+_MAY_BECORRUPT: Final = ("json", "csv", "xml")
 
 _SHOWN: Final = 20
 _PREVIEW_S: Final = 120
@@ -44,8 +49,8 @@ def rows_to_ingest(spark: SparkSession, ingest: IngestConfig) -> DataFrame:
         reader = reader.option(name, value)
     if ingest.columns is not None:
         columns = ingest.columns
-        if ingest.format in _MAY_BE_CORRUPT and _CORRUPT not in columns:
-            columns += f", {_CORRUPT} STRING"
+        if ingest.format in _MAY_BECORRUPT and CORRUPT not in columns:
+            columns += f", {CORRUPT} STRING"
         reader = reader.schema(columns)
     return reader.load() if ingest.path is None else reader.load(ingest.path)
 
@@ -53,10 +58,10 @@ def rows_to_ingest(spark: SparkSession, ingest: IngestConfig) -> DataFrame:
 def translated(rows: DataFrame, ingest: IngestConfig) -> DataFrame:
     """As `TRANSLATED`. Rows for which the filter is not true are left out, unless they are corrupt:
     of those nobody knows."""
-    corrupt = F.col(_CORRUPT) if _CORRUPT in rows.columns else F.lit(None).cast("string")
+    corrupt = F.col(CORRUPT) if CORRUPT in rows.columns else F.lit(None).cast("string")
     if ingest.filter is not None:
         rows = rows.where(F.expr(ingest.filter) | corrupt.isNotNull())
-    given = [name for name in rows.columns if name != _CORRUPT]
+    given = [name for name in rows.columns if name != CORRUPT]
     return rows.select(
         _text(ingest.app).alias("app"),
         _text(ingest.name).alias("name"),
@@ -152,10 +157,19 @@ class Ingest:
 
     def _updates(self) -> DataFrame:
         try:
-            return translated(rows_to_ingest(self._spark, self._config), self._config)
+            return translated(self._rows(), self._config)
         except (AnalysisException, ParseException) as error:
             first_line = str(error).strip().splitlines()[0]
             raise BadConfig(f"[ingest.{self.name}]: {first_line}") from None
+
+    def _rows(self) -> DataFrame:
+        config = self._config
+        if config.format != CHANGES_FORMAT:
+            return rows_to_ingest(self._spark, config)
+        self._spark.dataSource.register(ChangesSource)
+        place = self._data / DIRECTORY / (config.path or "")
+        log = self._spark.readStream.format(CHANGES_FORMAT).load(str(place))
+        return change_rows(log, config.columns, table_in_log(config.table))
 
 
 def _preview(translated: Row) -> Preview:

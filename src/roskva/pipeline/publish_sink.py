@@ -14,12 +14,12 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import msgspec
@@ -87,14 +87,14 @@ class Written(WriterCommitMessage):
     dead: int = 0
 
 
+T = TypeVar("T")
 Item = tuple[requests.UpdateBody, str | None]
 """And the row it came from."""
 
 
 class PublishSink(NamedSource):
     NAME = NAME
-    OPTIONS = ("path", "url", "data", "key", "flow", "queryName", "checkpointLocation")
-    """Two are Spark's."""
+    OPTIONS = ("path", "url", "data", "key", "queryName", "checkpointLocation")  # two are Spark's
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if schema.names != TRANSLATED.names:
@@ -104,14 +104,13 @@ class PublishSink(NamedSource):
 
 class PublishWriter(DataSourceStreamArrowWriter):
     """`path`: where dead letters and counters go; `url` or `data`: which node; `key`: where the
-    publish key is that it wants. `flow`: the app of the change source that this is a flow of."""
+    publish key is that it wants."""
 
     def __init__(self, options: Options) -> None:
         self._path = Path(options.text("path"))
         self._url = options.text("url", "")
         self._data = options.text("data", "")
         self._key = options.text("key", "")
-        self._flow = options.text("flow", "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         task = TaskContext.get()
@@ -121,8 +120,7 @@ class PublishWriter(DataSourceStreamArrowWriter):
         done = Written()
         with DeadLetters(file) as dead:
             for rows in iterator:
-                node = _node(self._url, self._data, self._key, self._flow)
-                publish_rows(rows, node, dead, done)
+                publish_rows(rows, _node(self._url, self._data, self._key), dead, done)
             done.dead = dead.count
         return done
 
@@ -202,7 +200,7 @@ class NodeAt:
         while len(outcomes) < len(updates):
             waiting = [i for i in range(len(updates)) if i not in outcomes]
             for i, outcome in zip(
-                waiting, self._request([updates[i] for i in waiting]), strict=True
+                waiting, self.attempt([updates[i] for i in waiting]), strict=True
             ):
                 if not isinstance(outcome, requests.PublishFailure) or not outcome.retriable:
                     outcomes[i] = outcome
@@ -210,7 +208,8 @@ class NodeAt:
                 time.sleep(backoff.next_delay(self._dice))
         return [outcomes[i] for i in range(len(updates))]
 
-    def _request(self, updates: list[requests.UpdateBody]) -> list[requests.PublishOutcome]:
+    def attempt(self, updates: list[requests.UpdateBody]) -> list[requests.PublishOutcome]:
+        """What became of each, or why it failed for now."""
         try:
             url, certificate = self._address()
             if self._http is None:
@@ -256,9 +255,9 @@ def _client(url: str, certificate: str | None) -> httpx.Client:
 
 
 @cache
-def _node(url: str, data: str, key: str, flow: str) -> NodeAt:
+def _node(url: str, data: str, key: str) -> NodeAt:
     """Of this process: connections stay from one micro-batch to the next."""
-    return NodeAt(url, data, key, flow)
+    return NodeAt(url, data, key)
 
 
 def publish_rows(rows: pa.RecordBatch, node: NodeAt, dead: DeadLetters, done: Written) -> None:
@@ -276,7 +275,7 @@ def publish_rows(rows: pa.RecordBatch, node: NodeAt, dead: DeadLetters, done: Wr
         if before is not None:
             done.superseded += 1
         latest[key] = (update, row) if before is None else _later(before, (update, row))
-    for part in _parts(list(latest.values())):
+    for part in parts(list(latest.values()), lambda item: item[0]):
         outcomes = node.publish([update for update, _ in part])
         for (_, row), outcome in zip(part, outcomes, strict=True):
             if isinstance(outcome, requests.PublishFailure):
@@ -311,11 +310,12 @@ def _later(one: Item, other: Item) -> Item:
     return msgspec.structs.replace(update, source=None), row
 
 
-def _parts(updates: list[Item]) -> Iterator[list[Item]]:
-    part: list[Item] = []
+def parts(items: Sequence[T], update_of: Callable[[T], requests.UpdateBody]) -> Iterator[list[T]]:
+    """As many as go into a request."""
+    part: list[T] = []
     size = 0
-    for item in updates:
-        length = 300 + len(item[0].payload or b"") * 4 // 3
+    for item in items:
+        length = 300 + len(update_of(item).payload or b"") * 4 // 3
         if part and (len(part) == _UPDATES or size + length > _BYTES):
             yield part
             part, size = [], 0

@@ -3,6 +3,8 @@
     spark.dataSource.register(FeedSource)
     spark.readStream.format("roskva-feed").load("/var/lib/roskva")
 
+`roskva-changes` is the same for the log of changes of a source.
+
 Every update is a row, in the order of its shard; a partition is one shard, and what the log holds
 in record batches goes from the mapped file to Spark as it lies there. A stream waits a moment for
 the feed to grow instead of polling it. A range that cannot be read any more ends the query, as in
@@ -15,7 +17,7 @@ micro-batch to the next is in `feeds_at`.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -28,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from roskva.config import CHANGES_FORMAT
 from roskva.errors import BadInput, Damaged
 from roskva.feed.arrow import numbered
 from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
@@ -43,7 +46,6 @@ from roskva.pipeline.feeds import (
     feeds_at,
     markers_of,
     offsets_of,
-    shard_count,
 )
 
 NAME: Final = "roskva-feed"
@@ -78,43 +80,55 @@ class ShardRange(InputPartition):
 class FeedSource(NamedSource):
     NAME = NAME
     SCHEMA = SCHEMA
+    OF_SOURCE: ClassVar[bool] = False
 
     OPTIONS = (
         *("path", "startingOffsets", "endingOffsets", "maxUpdatesPerTrigger", "failOnDataLoss"),
     )
 
     def schema(self) -> StructType:
-        shard_count(self.given.text("path"))  # a wrong path is said at once
+        feeds_at(self.given.text("path"), self.OF_SOURCE)  # a wrong path is said at once
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FeedBatchReader(self.given)
+        return FeedBatchReader(self.given, self.OF_SOURCE)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return FeedStreamReader(self.given)
+        return FeedStreamReader(self.given, self.OF_SOURCE)
+
+
+class ChangesSource(FeedSource):
+    """The log of changes of a source, at its directory; `changes.py` makes sense of the rows."""
+
+    NAME = CHANGES_FORMAT
+    OF_SOURCE = True
 
 
 class _FeedReader:
-    def __init__(self, options: Options) -> None:
-        self._path = options.text("path")
+    def __init__(self, options: Options, of_source: bool = False) -> None:
+        self._path, self._of_source = options.text("path"), of_source
         self._starting = options.where("startingOffsets", EARLIEST)
         self._strict = options.flag("failOnDataLoss", True)
 
+    @property
+    def feeds(self) -> Feeds:
+        return feeds_at(self._path, self._of_source)
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._path, partition, self._strict)
+        return _read(self.feeds, partition, self._strict)
 
 
 class FeedBatchReader(_FeedReader, DataSourceReader):
     """Everything from one place to another, once."""
 
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
+    def __init__(self, options: Options, of_source: bool = False) -> None:
+        super().__init__(options, of_source)
         self._ending = options.where("endingOffsets", LATEST)
         if self._starting == LATEST or self._ending == EARLIEST:
             raise BadInput("a batch from the latest, or to the earliest, offset has no updates")
 
     def partitions(self) -> Sequence[InputPartition]:
-        feeds = feeds_at(self._path)
+        feeds = self.feeds
         starts, ends = _resolved(self._starting, feeds), _resolved(self._ending, feeds)
         return _ranges(starts, ends, feeds, self._strict)
 
@@ -122,22 +136,22 @@ class FeedBatchReader(_FeedReader, DataSourceReader):
 class FeedStreamReader(_FeedReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """It is not told to commit: retention follows markers of its own."""
 
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
+    def __init__(self, options: Options, of_source: bool = False) -> None:
+        super().__init__(options, of_source)
         self._max_rows = options.number("maxUpdatesPerTrigger", None)
         self._target: dict[int, Marker] | None = None
 
     def initialOffset(self) -> Offsets:
-        return offsets_of(_resolved(self._starting, feeds_at(self._path)))
+        return offsets_of(_resolved(self._starting, self.feeds))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = feeds_at(self._path).ends()
+        self._target = self.feeds.ends()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> Offsets:
-        feeds = feeds_at(self._path)
+        feeds = self.feeds
         starts = markers_of(start)
         ends = await_growth(feeds, starts) if self._target is None else self._target
         if isinstance(limit, ReadMaxRows):
@@ -145,10 +159,10 @@ class FeedStreamReader(_FeedReader, DataSourceStreamReader, SupportsTriggerAvail
         return offsets_of(not_before(starts, ends))
 
     def reportLatestOffset(self) -> Offsets:
-        return offsets_of(feeds_at(self._path).ends())
+        return offsets_of(self.feeds.ends())
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return _ranges(markers_of(start), markers_of(end), feeds_at(self._path), self._strict)
+        return _ranges(markers_of(start), markers_of(end), self.feeds, self._strict)
 
 
 def _resolved(where: Where, feeds: Feeds) -> dict[int, Marker]:
@@ -259,12 +273,12 @@ def _lost(strict: bool, sentence: str) -> None:
     _log.warning("%s", sentence)
 
 
-def _read(path: str, partition: InputPartition, strict: bool) -> Iterator[pa.RecordBatch]:
+def _read(feeds: Feeds, partition: InputPartition, strict: bool) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, ShardRange):
         return  # Spark's own, in place of none
     gathered: list[pa.RecordBatch] = []
     rows = 0
-    for batch in batches(feeds_at(path), partition, strict):
+    for batch in batches(feeds, partition, strict):
         gathered.append(_with_place(partition.shard, batch))
         rows += batch.rows.num_rows
         if rows >= ROWS:
@@ -285,12 +299,12 @@ def _with_place(shard: int, batch: Batch) -> pa.RecordBatch:
             versions,
             sources,
             payloads,
-            published.cast(_TIME),
+            published.cast(TIME),
             resets,
-            pa.repeat(pa.scalar(batch.appended_at, pa.int64()).cast(_TIME), count),
+            pa.repeat(pa.scalar(batch.appended_at, pa.int64()).cast(TIME), count),
         ],
         schema=_arrow,
     )
 
 
-_TIME: Final = pa.timestamp("us", "UTC")
+TIME: Final = pa.timestamp("us", "UTC")

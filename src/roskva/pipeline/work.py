@@ -6,7 +6,8 @@ next run goes on from there.
 
     DATA/pipeline/
       bridge/             checkpoint
-      ingest-NAME/        checkpoint, dead-letters/, counters.json
+      ingest-NAME/        checkpoint, dead-letters/, counters.json; of a flow of a source no
+                          checkpoint, see flow.py
       spark.log           what Spark had to say, and in spark.log.1 what it said before that
 """
 
@@ -15,7 +16,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -26,29 +28,33 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from roskva.config import Config
+from roskva.config import CHANGES_FORMAT, Config
 from roskva.errors import RoskvaError
 from roskva.feed.base import Marker
 from roskva.links.processes import write_report
-from roskva.pipeline.bridge import SparkBridge, passed
+from roskva.pipeline.bridge import SparkBridge
 from roskva.pipeline.checkpoint import Checkpoint
+from roskva.pipeline.feeds import passed
 from roskva.pipeline.ingest import Ingest
 from roskva.pipeline.machine import Usage, stamped
+from roskva.pipeline.progress import note_progress, short
 from roskva.pipeline.session import spark_session
-from roskva.wire.admin import BatchTimes, PartNow, PipelineNow
+from roskva.pipeline.source_flows import SourceFlows
+from roskva.wire.admin import PartNow, PipelineNow
 
 _TICK_S: Final = 1.0
 _TIDY_S: Final = 3600.0
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _LOCK_PATIENCE_S: Final = 15.0
-_RECENT: Final = 60
 _LASTING: Final = {
     # Beside a node there is nothing to do most of the time: the heap is as small as it can be, and
     # no threads collect it side by side.
     "spark.driver.defaultJavaOptions": (
         "-XX:+UseSerialGC -Xms48m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -Xss512k"
-    )
+    ),
+    # What lags does not hold up what does not: see caravan.py.
+    "spark.scheduler.mode": "FAIR",
 }
 _log = logging.getLogger(__name__)
 
@@ -81,6 +87,10 @@ class _Running:
         self._pause_s = _FIRST_PAUSE_S
         self.progress: Any = None
 
+    @property
+    def parts(self) -> Sequence[PartNow]:
+        return [self.part]
+
     def tick(self) -> None:
         now = time.monotonic()
         if self._query is None:
@@ -92,23 +102,10 @@ class _Running:
             self._query = None
             self._failed("it ended" if error is None else str(error), now)
             return
-        self.progress = progress = self._query.lastProgress
-        if progress is not None:
-            self.part.state = "running"
-            self.part.batches = progress["batchId"] + 1
-            self.part.batch_ms = progress["durationMs"].get("triggerExecution")
-            self._note(progress)
+        self.progress = self._query.lastProgress
+        if self.progress is not None:
+            note_progress(self.part, self.progress)
             self._pause_s = _FIRST_PAUSE_S
-
-    def _note(self, progress: Any) -> None:
-        times = dict(progress["durationMs"])
-        total, recent = times.pop("triggerExecution", 0), self.part.recent
-        batch = progress["batchId"]
-        if "addBatch" not in times or (recent and recent[-1].batch == batch):
-            return  # it looked, and there was nothing; or it is known
-        rows = progress["numInputRows"]
-        noted = BatchTimes(batch, round(time.time(), 1), rows, total, times)
-        self.part.recent = [*recent, noted][-_RECENT:]
 
     def _try(self) -> None:
         try:
@@ -118,7 +115,7 @@ class _Running:
 
     def _failed(self, error: str, now: float) -> None:
         self.part.state = "failed"
-        self.part.last_error = _short(error)
+        self.part.last_error = short(error)
         _log.error("%s: %s; again in %.0f s", self.part.name, self.part.last_error, self._pause_s)
         self._again_at = now + self._pause_s
         self._pause_s = min(_LONGEST_PAUSE_S, 2 * self._pause_s)
@@ -157,7 +154,7 @@ class _BridgeRunning(_Running):
         try:
             self._bridge.close_gaps()
         except (RoskvaError, PySparkException, Py4JError) as error:
-            self.part.last_error = _short(str(error))
+            self.part.last_error = short(str(error))
             _log.error("closing a gap: %s", self.part.last_error)
 
 
@@ -184,7 +181,7 @@ def run(work: Work) -> NoReturn:
     with session(work) as (spark, checkpoints):
         parts = _parts(work, spark, checkpoints)
         report.state = "running"
-        report.parts = [running.part for running in parts]
+        report.parts = [part for running in parts for part in running.parts]
         while True:
             for running in parts:
                 running.tick()
@@ -217,16 +214,22 @@ def session(work: Work) -> Iterator[tuple[SparkSession, Mapping[str, Checkpoint]
 
 def _parts(
     work: Work, spark: SparkSession, checkpoints: Mapping[str, Checkpoint]
-) -> list[_Running]:
-    config, parts = work.config, list[_Running]()
+) -> "list[_Running | SourceFlows]":
+    config, parts = work.config, list[_Running | SourceFlows]()
     data = config.node.data
     if work.bridge:
         bridge = SparkBridge(spark, data)
         parts.append(_BridgeRunning(bridge, checkpoints["bridge"].spark))
+    flows = defaultdict[str, dict[str, Path]](dict)
     for name in work.ingests:
         checkpoint = checkpoints[f"ingest-{name}"]
+        if config.ingest[name].format == CHANGES_FORMAT:
+            flows[config.ingest[name].path or ""][name] = checkpoint.directory
+            continue
         ingest = Ingest(spark, name, config, checkpoint.directory)
         parts.append(_IngestRunning(ingest, checkpoint.spark))
+    for source, directories in flows.items():
+        parts.append(SourceFlows(spark, source, config, directories, work.scratch))
     return parts
 
 
@@ -234,7 +237,3 @@ def _say(work: Work, report: PipelineNow, usage: Usage) -> None:
     if work.report is not None:
         with suppress(OSError):  # the node is going, and its directory with it
             write_report(work.report, stamped(report, usage))
-
-
-def _short(error: str) -> str:
-    return error.strip().splitlines()[0][:300] if error.strip() else "no reason was given"

@@ -40,6 +40,11 @@ STATE: Final = "state"
 STATE_EVERY_US: Final = 1_000_000
 
 
+def marker_of_ingest(name: str) -> str:
+    """How the marker of a flow on Spark is called: written by its process, and by nobody else."""
+    return f"ingest-{name}"
+
+
 class SourceState(msgspec.Struct, frozen=True):
     lineage: int
     """Of the log that it belongs to."""
