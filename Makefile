@@ -58,6 +58,7 @@ test: check $(QUICK_SPARK)
 verify: check $(QUICK_SPARK)
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql mariadbd:mariadb-server $(PEERS)
 	@tools/java.sh
+	@tools/postgres.sh
 	$(BIN)/roskva sim --mutants
 	$(BIN)/roskva sim --exhaustive
 	$(BIN)/roskva sim --seeds 500

@@ -5,7 +5,8 @@ import pwd
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,16 @@ _MARIADB: Final = (
 )
 
 
+NEWER: Final = Path(sys.prefix) / "postgres-17/bin"
+
+
+def newer_binaries() -> Path:
+    """Of a PostgreSQL that keeps copies of slots on standbys."""
+    if not NEWER.exists() and "CI" not in os.environ:
+        pytest.skip("PostgreSQL 17 is not there: tools/postgres.sh gets it")
+    return NEWER
+
+
 def postgres_binaries() -> Path:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not found and "CI" not in os.environ:
@@ -64,15 +75,33 @@ class Postgres:
         return f"postgresql://roskva@127.0.0.1:{self.port}/shop"
 
     def make(self, settings: str = "") -> None:
-        shutil.chown(self.place, UNPRIVILEGED)
+        self._own(self.place)
         self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "--no-sync")
         with (self.data / "postgresql.conf").open("a") as file:
-            file.write(f"{_SETTINGS}port = {self.port}\n{settings}")
+            file.write(f"{_SETTINGS}port = {self.port}\n{settings}\n")
         self.start()
         with self.connected("postgres", "postgres") as connection:
             cursor = connection.cursor()
             cursor.execute("CREATE ROLE roskva LOGIN REPLICATION")
             cursor.execute("CREATE DATABASE shop OWNER roskva")
+
+    def copy(self, place: Path, settings: str = "", standby: bool = False) -> "Postgres":
+        """Its files as they are, for another server, which is not started. It has to be stopped."""
+        assert self._process is None
+        other = Postgres(place, self._binaries)
+        shutil.copytree(self.data, other.data, ignore=shutil.ignore_patterns("postmaster.pid"))
+        with (other.data / "postgresql.conf").open("a") as file:
+            file.write(f"port = {other.port}\n{settings}\n")
+        if standby:
+            (other.data / "standby.signal").touch()
+        for path in (place, *place.rglob("*")):
+            self._own(path)
+        return other
+
+    def configure(self, settings: str) -> None:
+        """From the next start on."""
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.write(f"{settings}\n")
 
     def start(self) -> None:
         with (self.place / "log").open("ab") as log:
@@ -98,9 +127,24 @@ class Postgres:
             self._process.wait(_START_S)
             self._process = None
 
+    def stop(self) -> None:
+        """In order: its standbys have everything."""
+        self.kill(signal.SIGINT)
+
+    def promote(self) -> None:
+        self.administer("SELECT pg_promote()")
+        await_that(lambda: not self.administer("SELECT pg_is_in_recovery()")[0][0], _START_S)
+
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Each a transaction of its own; what the last one answers."""
-        with self.connected() as connection:
+        return self._run_as("roskva", "shop", statements)
+
+    def administer(self, *statements: str) -> list[tuple[Any, ...]]:
+        """As a superuser."""
+        return self._run_as("postgres", "shop", statements)
+
+    def _run_as(self, user: str, database: str, statements: Sequence[str]) -> list[tuple[Any, ...]]:
+        with self.connected(user, database) as connection:
             cursor = connection.cursor()
             for statement in statements:
                 cursor.execute(statement)
@@ -116,6 +160,10 @@ class Postgres:
             yield connection
         finally:
             connection.close()
+
+    def _own(self, path: Path) -> None:
+        if os.geteuid() == 0:
+            shutil.chown(path, UNPRIVILEGED)
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(

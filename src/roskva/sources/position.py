@@ -135,8 +135,8 @@ def judge(
     if server.tables not in (ours.tables, BROKEN):
         return Doubt(
             "tables changed",
-            "a table could not be read, or was published otherwise, made anew or rewritten: "
-            "changes of it may be missing",
+            "a table could not be read, or was published otherwise, made anew, emptied or "
+            "rewritten: changes of it may be missing",
         )
     return None
 
