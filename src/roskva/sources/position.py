@@ -127,17 +127,17 @@ def judge(
         return Doubt("fork", f"the server's log ends at {lsn_text(server.end)}, before {ours}")
     if server.slot is None:
         return Doubt("slot missing", "the replication slot is gone, and with it what followed")
-    if server.slot.lost:
-        return Doubt("slot lost", f"the server has given the slot up: {server.slot.lost}")
-    if server.slot.confirmed > ours.lsn:
-        behind, ahead = lsn_text(ours.lsn), lsn_text(server.slot.confirmed)
-        return Doubt("slot ahead", f"the slot begins at {ahead}, and we have read up to {behind}")
     if server.tables not in (ours.tables, BROKEN):
         return Doubt(
             "tables changed",
             "a table could not be read, or was published otherwise, made anew, emptied or "
             "rewritten: changes of it may be missing",
         )
+    if server.slot.lost:
+        return Doubt("slot lost", f"the server has given the slot up: {server.slot.lost}")
+    if server.slot.confirmed > ours.lsn:
+        behind, ahead = lsn_text(ours.lsn), lsn_text(server.slot.confirmed)
+        return Doubt("slot ahead", f"the slot begins at {ahead}, and we have read up to {behind}")
     return None
 
 
