@@ -39,7 +39,7 @@ _MARIADB: Final = (
     "--binlog-format=ROW",
     "--innodb-buffer-pool-size=16M",
     "--innodb-log-file-size=8M",
-    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-flush-log-at-trx-commit=2",
     "--performance-schema=OFF",
 )
 
@@ -220,6 +220,17 @@ class MariaDb:
                 return True
         except pymysql.MySQLError:
             return False
+
+    def replicate(self, first: "MariaDb") -> None:
+        """From here on; until now it is the same."""
+        [(position,)] = first.run("SELECT @@gtid_binlog_pos")
+        self.run(
+            "RESET MASTER",
+            f"SET GLOBAL gtid_slave_pos = '{position}'",
+            f"CHANGE MASTER TO master_host = '127.0.0.1', master_port = {first.port}, "
+            "master_user = 'root', master_use_gtid = slave_pos",
+            "START SLAVE",
+        )
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """SIGTERM stops it in order."""

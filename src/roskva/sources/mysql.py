@@ -12,6 +12,7 @@ log as long as it is set to. What it has deleted when we come back is a doubt (g
 much later while the server waits for a replica that is to acknowledge it. See mysql_servers.py.
 """
 
+import time
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ _MOST_TOGETHER: Final = 20_000
 _MOST_BYTES: Final = 8 << 20
 _CONNECT_S: Final = 10
 _ANSWER_S: Final = 60
+_FORGOTTEN_S: Final = 2.5 * HEARTBEAT_S
 _REGISTER: Final = 0x15
 _NOT_THERE: Final = 1236
 """The server cannot go on where it is asked to."""
@@ -66,6 +68,11 @@ class MysqlLog:
         self._stream: BinlogStream | None = None
         self._transactions: Transactions | None = None
         self._problems: Sequence[ServerProblem] = ()
+        self._drained = False
+        """Nothing had come that was not read."""
+        self._behind: tuple[str, int, float] | None = None
+        """Where we were when we had read everything that had come, and the server had more; and
+        since when."""
 
     # Connecting.
 
@@ -192,6 +199,7 @@ class MysqlLog:
                 if count >= _MOST_TOGETHER or size >= _MOST_BYTES:
                     break
                 event = stream.event(0)
+            self._drained = event is None
             transactions.note_idle(found)
         except BadMessage as error:
             raise Unavailable(f"{error}: reading goes on from what is durable") from error
@@ -233,7 +241,8 @@ class MysqlLog:
         return [problem.sentence for problem in self._problems] or list(dict.fromkeys(broken))
 
     def lag_bytes(self) -> int | None:
-        """Beyond what was read. A log that is shorter than that was reset."""
+        """Beyond what was read. A log that is shorter than that was reset; and a server may forget
+        to send what it has, when the file that it sends from was taken away from it."""
         assert self._transactions is not None
         try:
             rows = self._ask("SHOW BINARY LOGS")
@@ -243,8 +252,18 @@ class MysqlLog:
         sizes = {row[0]: int(row[1]) for row in rows}
         if sizes.get(file, -1) < at:
             raise Unavailable(f"the file {file} is not there as it was: reading begins anew")
-        behind = [size for name, size in sizes.items() if name > file]
-        return sizes[file] - at + sum(behind)
+        lag = sizes[file] - at + sum(size for name, size in sizes.items() if name > file)
+        self._expect_progress(file, at, lag)
+        return lag
+
+    def _expect_progress(self, file: str, at: int, lag: int) -> None:
+        now = time.monotonic()
+        if not (lag and self._drained):
+            self._behind = None
+        elif self._behind is None or self._behind[:2] != (file, at):
+            self._behind = file, at, now
+        elif now - self._behind[2] > _FORGOTTEN_S:
+            raise Unavailable(f"the server has more than {file}:{at}, and does not send it")
 
     def close(self) -> None:
         self._stop_replicating()
@@ -257,7 +276,7 @@ class MysqlLog:
         """Without a word: nothing else can be said on that connection."""
         if self._replicating is not None:
             self._replicating._force_close()
-        self._replicating = self._stream = self._transactions = None
+        self._replicating = self._stream = self._transactions = self._behind = None
 
     def _open_asking(self) -> None:
         self._asking = pymysql.connect(**self._arguments)
