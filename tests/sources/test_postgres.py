@@ -190,7 +190,7 @@ def test_a_transaction_is_seen_when_a_snapshot_has_it() -> None:
 
 
 def test_a_history_says_where_each_timeline_was_left() -> None:
-    assert read_history(b"1\t0/3000000\tno recovery target\n\n2\t0/5000028\tbefore\n") == [
+    assert read_history("1\t0/3000000\tno recovery target\n\n2\t0/5000028\tbefore\n") == [
         (1, 0x3000000),
         (2, 0x5000028),
     ]

@@ -143,7 +143,10 @@ class PostgresLog:
             forks = []
             if timeline > 1:
                 cursor.execute(f"TIMELINE_HISTORY {timeline}")
-                forks = read_history(bytes(cursor.fetchone()[1]))
+                content = cursor.fetchone()[1]  # text from 14 on, and bytes before
+                forks = read_history(
+                    content if isinstance(content, str) else bytes(content).decode()
+                )
         return PostgresServer(system, timeline, forks, read_lsn(end), self._slot(), tables)
 
     def _look_at_tables(self) -> TablesNow:
@@ -334,10 +337,10 @@ def seen_in(snapshot: str, xids: frozenset[int]) -> frozenset[int]:
     return frozenset(found)
 
 
-def read_history(content: bytes) -> list[tuple[int, int]]:
+def read_history(content: str) -> list[tuple[int, int]]:
     """Lines of a timeline, where it was left, and why."""
     found = []
-    for line in content.decode().splitlines():
+    for line in content.splitlines():
         words = line.split()
         if words and not words[0].startswith("#"):
             found.append((int(words[0]), read_lsn(words[1])))
