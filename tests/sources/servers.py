@@ -116,6 +116,14 @@ class Postgres:
         except psycopg2.OperationalError:
             return False
 
+    def send(self, number: int) -> None:
+        """To all its processes."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        children = f"/proc/{self._process.pid}/task/{self._process.pid}/children"
+        for pid in Path(children).read_text().split():
+            os.kill(int(pid), number)
+
     def kill(self, number: int = signal.SIGKILL) -> None:
         """With all its processes; SIGINT stops it in order."""
         if self._process is not None:

@@ -41,7 +41,8 @@ MAX_SLICE_BYTES: Final = 4 << 20
 MAX_VALUE_BYTES: Final = 1 << 20
 """A larger value is not kept: its column is among those that are missing."""
 _NUMBERS: Final = frozenset((20, 21, 23, 26, 700, 701, 1700))
-_NUMBER: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_ZERO: Final = ord("0")
 _NOT_IN_JSON: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
 _BOOLEAN: Final = 16
 _BOOLEANS: Final = {b"t": True, b"f": False}
@@ -283,7 +284,7 @@ def _json(pairs: Iterable[tuple[tuple[str, int], Value]]) -> tuple[msgspec.Raw, 
 
 def _value(value: bytes, type: int) -> object:
     if type in _NUMBERS and value not in _NOT_IN_JSON:
-        if not value.isdigit() and not _NUMBER.fullmatch(value):
+        if not (value.isdigit() and value[0] != _ZERO) and not _NUMBER.fullmatch(value):
             raise ValueError(f"{value[:40]!r} is no number")
         return msgspec.Raw(value)
     if type == _BOOLEAN:
