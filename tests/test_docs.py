@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import pytest
 import typer
+from benchmarks.ports import free_port
+from tests.sources.servers import unprivileged_postgres
 from tools.documents import DOCUMENTS as MADE
 from tools.limits_page import ANSWERS
 from typer.testing import CliRunner
@@ -162,6 +164,44 @@ def test_what_is_shown_for_the_shell_works_when_pasted(name: str, project: Path)
 def test_what_is_shown_in_python_works(name: str, project: Path) -> None:
     for block in blocks(TEXT[name], "python"):
         run(project, sys.executable, "-c", block)
+
+
+def test_the_tour_of_a_database_works_when_pasted(tmp_path: Path) -> None:
+    """Several terminals: what goes on in the others has to be seen before the next is used."""
+    tour = TEXT["docs/sources.md"].partition("## Five minutes")[2].partition("\n## ")[0]
+    database, serve, watch, change, end = blocks(tour, "sh")
+    assert watch.startswith("roskva watch")
+    _, insert, update, explain, cat = change.splitlines()
+    script = f"""
+trap 'kill $node; {end.strip()} -m immediate' EXIT
+{database}
+{serve.rstrip()} &
+node=$!
+until roskva status | grep -q reading; do sleep 0.2; done
+{watch.rstrip()} > told &
+watch=$!
+{insert}
+until grep -q 250 told; do sleep 0.1; done
+{update}
+wait $watch
+grep 199 told
+{explain}
+{cat}
+"""
+    database_port, port = free_port(), free_port()
+    ports = {"ROSKVA_PORT": str(port), "ROSKVA_MQTT_PORT": str(free_port())}
+    with unprivileged_postgres() as (place, path):
+        done = subprocess.run(
+            ["timeout", "100", "sh", "-eux", "-c", script.replace("5433", str(database_port))],
+            cwd=place,
+            env={**os.environ, **ports, "PATH": path, "ROSKVA_URL": f"http://127.0.0.1:{port}"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "has updated it." in " ".join(done.stdout.split())
 
 
 # Make.

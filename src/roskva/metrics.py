@@ -6,8 +6,10 @@ and the one that was asked puts them together: see `server/admin/samples.py`. do
 made of this table.
 """
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -19,6 +21,8 @@ BOUNDS: Final = (
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 """Of the buckets of every histogram, in seconds."""
+_RATE_OVER: Final = 6
+"""Samples, and thus one second less."""
 LE: Final = (*(f"{bound:g}" for bound in BOUNDS), "+Inf")
 
 
@@ -34,6 +38,25 @@ class Times:
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
+
+
+class Rates:
+    """Counters as rates: how fast they have risen over the last seconds."""
+
+    def __init__(self, counters: Callable[[], Mapping[str, int]]) -> None:
+        self._counters = counters
+        self._samples: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=_RATE_OVER)
+
+    def sample(self) -> None:
+        """Once a second."""
+        self._samples.append((time.monotonic(), self._counters()))
+
+    def per_second(self) -> dict[str, float]:
+        if len(self._samples) < 2:
+            return {}
+        (began, first), (ended, last) = self._samples[0], self._samples[-1]
+        took = ended - began
+        return {name: round((value - first.get(name, 0)) / took, 2) for name, value in last.items()}
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -185,8 +208,13 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
         _counter("source_published", "Of these, told by the direct flow.", "source"),
         _counter("source_superseded", "And left out for a later one of the same row.", "source"),
         _counter("source_doubts", "Times that changes may be missing: an app was reset.", "source"),
+        _gauge("source_ordinal", "It rises at each doubt, whatever is restarted.", "source"),
+        _gauge("source_tables_broken", "Tables that cannot be read for now.", "source"),
         _gauge("source_lag_bytes", "Of its log, which the database keeps for us.", "source"),
-        _gauge("source_lag_changes", "Read, and not yet passed on by the direct flow.", "source"),
+        _gauge("source_lag_limit_bytes", "What that should not pass: `max_lag_bytes`.", "source"),
+        _gauge("source_lag_seconds", "Since all was read that had been committed.", "source"),
+        _gauge("flow_lag_changes", "Read, and not yet passed on by a flow.", "source", "flow"),
+        _gauge("flow_lag_seconds", "How old the oldest of these is.", "source", "flow"),
         _gauge(
             "source_invisible",
             "1 while a transaction is committed that nobody can see: nothing is passed on.",

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -268,6 +269,26 @@ class MariaDb:
             yield connection
         finally:
             connection.close()
+
+
+@contextmanager
+def unprivileged_postgres() -> Iterator[tuple[Path, str]]:
+    """A directory and a PATH for commands that are pasted: also by root, whom initdb refuses."""
+    binaries = postgres_binaries()
+    path = f"{sys.prefix}/bin:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory(prefix="roskva-tour-") as name:
+        place = Path(name)
+        if os.geteuid() == 0:
+            place.chmod(0o755)
+            shutil.chown(place, UNPRIVILEGED)
+            (place / "bin").mkdir()
+            for program in ("initdb", "pg_ctl"):
+                as_user = f"setpriv --reuid={UNPRIVILEGED} --regid={UNPRIVILEGED} --clear-groups"
+                shim = place / "bin" / program
+                shim.write_text(f'#!/bin/sh\nexec {as_user} {binaries}/{program} "$@"\n')
+                shim.chmod(0o755)
+            path = f"{place}/bin:{path}"
+        yield place, path
 
 
 def _user(service: str = UNPRIVILEGED) -> str:

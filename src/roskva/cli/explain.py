@@ -13,7 +13,7 @@ from roskva.cli.options import command
 from roskva.cli.outcome import FAILED, OK, table_of
 from roskva.model import parse_key
 from roskva.server.admin.sentences import list_ways
-from roskva.wire.admin import ClientNow, ObjectNow
+from roskva.wire.admin import ClientNow, ObjectNow, OriginNow
 
 _SHOWN = 20
 
@@ -63,6 +63,14 @@ def object(
     raise typer.Exit(OK if found.answers else FAILED)
 
 
+def _origin(origin: OriginNow) -> list[str]:
+    facts = [f"ordinal {origin.ordinal}, offset {origin.offset} in the changes of {origin.source}"]
+    if origin.at is not None:
+        committed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(origin.at))
+        facts.append(f"transaction {origin.transaction} committed at {committed}")
+    return facts
+
+
 def _show_client(found: ClientNow, console: Console) -> None:
     console.print(found.sentence, style="bold")
     if found.presence not in ("online", "offline"):
@@ -98,6 +106,7 @@ def _show_object(found: ObjectNow, console: Console) -> None:
     facts = [f"shard {found.shard} at {found.process}"]
     facts += [f"epoch {found.epoch}"] if found.epoch else []
     facts += [f"published by {found.source}"] if found.source else []
+    facts += _origin(found.origin) if found.origin else []
     facts += [f"payload of {found.payload_bytes:,} bytes"] if found.payload_bytes else []
     console.print(", ".join(facts), style="dim")
     if found.answers:

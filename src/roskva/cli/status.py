@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 import typer
 from rich.console import Console
@@ -47,7 +48,7 @@ def show(found: NodeStatus, console: Console) -> None:
     if found.pipeline is not None:
         console.print("", *pipeline(found.pipeline))
     if found.sources:
-        console.print("", sources(found.sources))
+        console.print("", *sources(found.sources))
     if found.probe is not None:
         console.print("", *probe(found.probe))
     if counted := counters(found.processes):
@@ -132,24 +133,38 @@ def pipeline(found: PipelineNow) -> list[Text | Table]:
     return [head, table] if found.parts else [head]
 
 
-def sources(found: list[SourceNow]) -> Table:
+def sources(found: list[SourceNow]) -> list[Text | Table]:
     table = table_of(
-        *("source", "state", "app", "position", "changes", "told", "behind", "kept", "doubts"),
-        left=4,
+        *("source", "state", "changes", "kept", "behind", "direct flow", "told", "doubts"), left=2
     )
     for one in found:
         table.add_row(
             one.name,
             Text(one.why or one.state, style="red" * (one.state == "refused")),
-            one.app,
-            one.position or "",
-            f"{one.changes:,}",
+            f"{one.changes:,}, {one.changes_per_second:,.0f}/s",
+            _kept(one),
+            _figure(one.lag_seconds, " s"),
+            f"{one.last - one.flow:,}, {one.flow_lag_seconds:,.0f} s" if one.direct else "off",
             f"{one.published:,}",
-            f"{max(0, one.last - one.flow):,}",
-            "" if one.lag_bytes is None else size(one.lag_bytes),
             Text(f"{one.doubts:,}", style="yellow" * bool(one.doubts)),
         )
-    return table
+    return [table, *(said for one in found for said in _said_of(one))]
+
+
+def _kept(one: SourceNow) -> Text:
+    if one.lag_bytes is None:
+        return Text()
+    return Text(size(one.lag_bytes), style="red" * (one.lag_bytes > one.max_lag_bytes))
+
+
+def _said_of(one: SourceNow) -> Iterator[Text]:
+    where = f"up to {one.position}" if one.position else "nothing yet"
+    yield Text(f"{one.name}: read {where} for the app {one.app}, ordinal {one.ordinal}")
+    for complaint in one.complaints:
+        yield Text(f"{one.name}: {complaint}", style="red")
+    if one.doubt:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.doubted_at))
+        yield Text(f"{one.name}: the last doubt was at {at}: {one.doubt}")
 
 
 def probe(found: ProbeNow) -> list[Text | Table]:

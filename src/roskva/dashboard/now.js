@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { h, many, ms, number, put, rate, s, say, size, span, table } from "./dom.js";
 import { draw } from "./picture.js";
+import { drawSources } from "./sources.js";
 
 const KEPT = 90;
 const ROOM = 12;
@@ -14,6 +15,7 @@ export function nowPage(main) {
   const troubles = h("ul", { class: "troubles", "aria-label": "What is wrong", hidden: true });
   const figures = h("div");
   const picture = h("div");
+  const sources = h("div");
   const objectives = h("div");
   const stages = h("div");
   const processes = h("div");
@@ -24,6 +26,7 @@ export function nowPage(main) {
   main.append(
     h("h1", {}, "Now"), sentence, troubles, figures,
     h("section", { "aria-labelledby": "path" }, h("h2", { id: "path" }, "The path of an update"), picture),
+    h("section", { "aria-labelledby": "sources", hidden: true }, h("h2", { id: "sources" }, "Databases"), sources),
     h("section", { "aria-labelledby": "slo" }, h("h2", { id: "slo" }, "Objectives"), objectives),
     h("section", { "aria-labelledby": "stages" }, h("h2", { id: "stages" }, "Time by stage"), stages),
     h("section", { "aria-labelledby": "processes" }, h("h2", { id: "processes" }, "Processes"), processes),
@@ -42,6 +45,8 @@ export function nowPage(main) {
         h("li", { class: one.level }, h("b", {}, LABEL[one.level]), one.text)));
       put(figures, [now, past.length], () => summary(now, past));
       put(picture, [now, narrow.matches], () => draw(now, narrow.matches));
+      sources.parentElement.hidden = !now.sources.length;
+      put(sources, [now.sources, now.pipeline.parts, narrow.matches], () => drawSources(now, narrow.matches).flat());
       put(objectives, now.probe, () => promises(now));
       put(stages, [now.stages, now.traced_one_in], () => times(now));
       put(processes, now.processes, () => processTable(now));

@@ -59,6 +59,7 @@ function overview(found) {
         ["epoch", found.epoch && h("span", { class: "mono" }, found.epoch)],
         ["published", found.published_at && ago(found.published_at)],
         ["by", found.source ?? (found.published_at ? "nobody named" : null)],
+        ["came from", found.origin && cameFrom(found.origin)],
         ["payload", found.payload_bytes === null ? (found.version ? "none" : null) : size(found.payload_bytes)],
         ["shard", `${found.shard}, at ${found.process}`],
         ["updates came", found.answers && `${number(found.ways.fast ?? 0)} by the fast path, ${number(found.ways.bridge ?? 0)} by the bridge, ${number(found.ways.own ?? 0)} by the shard itself`],
@@ -68,6 +69,11 @@ function overview(found) {
         : h("p", { class: "empty" }, "No session is registered for it."),
         h("h2", { class: "gap" }, "All clients, online or not"), audit(found))),
   ];
+}
+
+function cameFrom(origin) {
+  if (origin.why) return `${origin.source}; ${origin.why}`;
+  return `transaction ${origin.transaction} of ${origin.source}, ${ago(origin.at)}: ${origin.op} of ${origin.object}, offset ${origin.offset} under ordinal ${origin.ordinal}`;
 }
 
 function audit(found) {

@@ -132,7 +132,7 @@ class NodeProcess:
                 if self._trace is not None:
                     running.append(tasks.create_task(write_trace(self._trace)))
                 running.append(tasks.create_task(_spare_the_collector()))
-                running.append(tasks.create_task(self.answers.rates.run()))
+                running.append(tasks.create_task(self.answers.take_rates()))
                 running.append(tasks.create_task(measure_lag(self._late_by)))
                 running.append(tasks.create_task(tell_counted()))
                 running.append(tasks.create_task(self._say_when_ready(began)))

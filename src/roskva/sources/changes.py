@@ -19,7 +19,7 @@ and clients look once for both (docs/decisions/0042).
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.record import read_markers, read_record, write_record
 from roskva.model import NO_GENERATION, Update
-from roskva.sources.change import Change, doubt_record, update_of, version_of
+from roskva.sources.change import Change, doubt_of, doubt_record, update_of, version_of
 from roskva.sources.position import Doubt, Position, position_text, read_position
 from roskva.wire.links import ResetApp
 
@@ -38,6 +38,7 @@ DIRECTORY: Final = "sources"
 LOG: Final = "changes"
 STATE: Final = "state"
 STATE_EVERY_US: Final = 1_000_000
+_LONGEST_SENTENCE: Final = 500
 
 
 def marker_of_ingest(name: str) -> str:
@@ -53,6 +54,10 @@ class SourceState(msgspec.Struct, frozen=True):
     ordinal: int
     position: Position
     app: str = ""
+    doubt: Doubt | None = None
+    """The last one."""
+    doubted_at: int = 0
+    """Wall-clock microseconds."""
     restored: bool = False
     """Without its log. All shards have begun this ordinal already."""
 
@@ -76,10 +81,8 @@ class ChangesLog:
         directory: str,
         app: str,
         log: Log,
-        ordinal: int = NO_GENERATION,
-        position: Position | None = None,
-        lost: str = "",
-        restored: bool = False,
+        known: SourceState | None,
+        lost: str,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -87,13 +90,15 @@ class ChangesLog:
         self._app = app
         self._log = log
         self._state_at_us = 0
-        self.ordinal = ordinal
-        self.position = position
+        self.ordinal = known.ordinal if known else NO_GENERATION
+        self.position = known.position if known else None
         """Up to where all is durable; None: nothing is known, as when the source begins."""
         self.lost = lost
         """What was read before is not here any more, and why; until a doubt has said so."""
-        self.restored = restored
+        self.restored = known.restored if known else False
         """All shards have begun the ordinal already, and nothing was told under it."""
+        self.last_doubt = known.doubt if known else None
+        self.doubted_at_us = known.doubted_at if known else 0
 
     @classmethod
     def open(
@@ -114,15 +119,13 @@ class ChangesLog:
             state = read_state(disk, directory)
             if state is None:
                 lost = "where it was read up to is not known any more" if log.last else ""
-                return cls(disk, directory, app, log, lost=lost)
-            ordinal, position, lost = state.ordinal, state.position, ""
-            if state.restored:
+            elif state.restored:
                 lost = "it was restored from a backup"
             elif state.lineage != log.lineage or state.offset > log.last:
                 lost = "it is another one, or an older one"
             else:
-                ordinal, position, lost = _later(LogReader(disk, path), state)
-            return cls(disk, directory, app, log, ordinal, position, lost, state.restored)
+                state, lost = _later(LogReader(disk, path), state)
+            return cls(disk, directory, app, log, state, lost)
         except BaseException:
             log.close()
             raise
@@ -162,6 +165,8 @@ class ChangesLog:
         self._log.commit(now_us)
         self.ordinal = ordinal
         self.lost, self.restored = "", False
+        sentence = doubt.sentence[:_LONGEST_SENTENCE]
+        self.last_doubt, self.doubted_at_us = Doubt(doubt.cause, sentence), now_us
         self.position = position
         self.keep(now_us)
 
@@ -188,7 +193,8 @@ class ChangesLog:
         """The position, where no change carries it. What is lost stays so until a doubt says it."""
         if self.position is not None and not self.lost:
             state = SourceState(
-                self._log.lineage, self._log.last, self.ordinal, self.position, self._app
+                *(self._log.lineage, self._log.last, self.ordinal, self.position, self._app),
+                *(self.last_doubt, self.doubted_at_us),
             )
             write_record(self._disk, self._state_path, state)
             self._state_at_us = now_us
@@ -237,17 +243,24 @@ def read_state(disk: Disk, directory: str) -> SourceState | None:
         return None
 
 
-def _later(reader: LogReader, state: SourceState) -> tuple[int, Position, str]:
-    """Of what the log has beyond the state. A hole in it is a loss like any other."""
-    ordinal, position, after = state.ordinal, state.position, state.offset
+def _later(reader: LogReader, state: SourceState) -> tuple[SourceState, str]:
+    """With what the log has beyond the state. A hole in it is a loss like any other."""
+    after = state.offset
     while after < reader.end():
         read = reader.read(Marker(state.lineage, after))
         if not isinstance(read, Batch):
-            return ordinal, position, "a part of it cannot be read"
+            return state, "a part of it cannot be read"
         for update in read.updates():
-            if update.reset:
-                ordinal = max(ordinal, update.version)
-            if update.source is not None:
-                position = read_position(update.source)
+            state = _with(state, update)
         after = read.last
-    return ordinal, position, ""
+    return state, ""
+
+
+def _with(state: SourceState, update: Update) -> SourceState:
+    found: dict[str, Any] = {}
+    if update.reset:
+        found = {"doubt": doubt_of(update), "doubted_at": update.published_at}
+        found["ordinal"] = max(state.ordinal, update.version)
+    if update.source is not None:
+        found["position"] = read_position(update.source)
+    return msgspec.structs.replace(state, **found) if found else state

@@ -138,6 +138,14 @@ class DirectFlow:
         """Its end, in the log; until a doubt behind it is passed."""
         self.published = self.superseded = 0
 
+    @property
+    def oldest_us(self) -> int | None:
+        """When the oldest change was committed that it has read and not passed on."""
+        for batch in (*self.under_way, *self.waiting):
+            if isinstance(batch, _Batch) and batch.updates:
+                return batch.updates[0].published_at
+        return None
+
     def next_deadline(self) -> float:
         again = [batch.again_at for batch in self.under_way]
         if self.reset is not None:

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -83,6 +83,10 @@ class Follower(threading.Thread):
         self.alarm = False
         """The database does not let others see a transaction; nothing is passed on."""
         self.lag_bytes: int | None = None
+        self.current_at: float | None = None
+        """When all was in our log that had been committed by then: wall-clock seconds."""
+        self.complaints: Sequence[str] = ()
+        """Tables that cannot be read for now, and why."""
 
     # For others.
 
@@ -152,7 +156,7 @@ class Follower(threading.Thread):
             if self._reader.full:
                 self._wait(patience_s)
             else:
-                self._do(*self._database.read(patience_s))
+                self._read(patience_s)
             if deadline is not None and time.monotonic() >= deadline:
                 self._do(Tick())
             self._confirm()
@@ -163,6 +167,12 @@ class Follower(threading.Thread):
             if now >= self._tidy_at:  # a slice, and the next one soon, while there is more
                 more = self._changes.tidy(wall_clock_us())
                 self._tidy_at = now if more else now + _TIDY_EVERY_S
+
+    def _read(self, patience_s: float) -> None:
+        found = self._database.read(patience_s)
+        self._do(*found)
+        if not (found or self._reader.waiting):
+            self.current_at = time.time()
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -199,6 +209,8 @@ class Follower(threading.Thread):
             case AppendChanges(parts=parts):
                 changes.append(parts, wall_clock_us())
                 self.changed += sum(len(part.changes) for part in parts)
+                committed_at = parts[-1].changes[-1].at / 1e6 if parts[-1].changes else 0.0
+                self.current_at = max(self.current_at or 0.0, committed_at) or None
             case AppendDoubt(doubt=doubt, position=position):
                 self._append_doubt(doubt, position)
             case Confirm(position=position):
@@ -236,11 +248,11 @@ class Follower(threading.Thread):
             _log.info("what was committed can be seen again")
 
     def _hear_complaints(self) -> None:
-        why = "; ".join(self._database.complaints())
-        if why != self.why:
-            self.why = why
-            if why:
-                _log.error("changes are passed over until this is mended: %s", why)
+        complaints = tuple(self._database.complaints())
+        if complaints != self.complaints:
+            self.complaints = complaints
+            for complaint in complaints:
+                _log.error("changes are passed over until this is mended: %s", complaint)
 
     def _confirm(self) -> None:
         reached = self._reached

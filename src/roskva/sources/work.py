@@ -30,6 +30,7 @@ from roskva.feed.upkeep import Retention
 from roskva.links.framing import exchange
 from roskva.links.processes import Process, write_report
 from roskva.links.shard_link import SocketLink
+from roskva.metrics import Rates
 from roskva.model import NO_GENERATION, next_generation
 from roskva.sources.changes import DIRECTORY, LOG, ChangesLog
 from roskva.sources.database import DatabaseLog, Tables
@@ -137,6 +138,12 @@ class RunningSource:
         self._began = time.time()
         self._ended = asyncio.Event()
         self._stopping = False
+        self._rates = Rates(
+            lambda: {
+                "changes": self._follower.changed,
+                "published": self._flow.machine.published,
+            }
+        )
         self._made_up = set[Loss]()
         self._changes = open_changes(job)
         self._follower = Follower(
@@ -242,13 +249,16 @@ class RunningSource:
     async def _report(self) -> None:
         while True:
             self._follower.call(self._make_up_for_losses)
+            self._rates.sample()
             if self._job.report is not None:
                 write_report(self._job.report, self.now())
             await asyncio.sleep(_REPORT_S)
 
     def now(self) -> SourceNow:
-        follower, flow = self._follower, self._flow.machine
-        position = self._changes.position
+        follower, flow, now = self._follower, self._flow.machine, time.time()
+        changes, rates = self._changes, self._rates.per_second()
+        doubt, oldest_us = changes.last_doubt, flow.oldest_us
+        current_at = follower.current_at
         return SourceNow(
             name=self._job.name,
             app=self._job.app,
@@ -256,19 +266,33 @@ class RunningSource:
             why=follower.why,
             pid=os.getpid(),
             started_at=self._began,
-            written_at=time.time(),
-            position=None if position is None else str(position),
-            ordinal=self._changes.ordinal,
-            last=self._changes.last,
+            written_at=now,
+            position=None if changes.position is None else str(changes.position),
+            ordinal=changes.ordinal,
+            last=changes.last,
             changes=follower.changed,
+            complaints=list(follower.complaints),
             doubts=follower.doubts,
+            doubt=doubt.sentence if doubt else "",
+            doubt_cause=doubt.cause if doubt else "",
+            doubted_at=changes.doubted_at_us / 1e6,
             invisible=follower.alarm,
             lag_bytes=follower.lag_bytes,
-            lags=(follower.lag_bytes or 0) > self._job.source.max_lag_bytes,
+            max_lag_bytes=self._job.source.max_lag_bytes,
+            lag_seconds=None if current_at is None else _since(current_at, now),
+            changes_per_second=rates.get("changes", 0.0),
+            direct=self._job.source.direct,
             flow=flow.marker,
+            flow_lag_seconds=0.0 if oldest_us is None else _since(oldest_us / 1e6, now),
             published=flow.published,
+            published_per_second=rates.get("published", 0.0),
             superseded=flow.superseded,
         )
+
+
+def _since(at: float, now: float) -> float:
+    """Clocks of databases may be ahead of ours."""
+    return round(max(0.0, now - at), 1)
 
 
 def _row(most: int, table: str, row: msgspec.Raw) -> bytes | None:

@@ -219,17 +219,31 @@ class SourceNow(msgspec.Struct):
     """The offset of the last record in the log of changes."""
     changes: int = 0
     """Read since it started."""
+    complaints: list[str] = []
+    """Tables that cannot be read for now, and why; the others are."""
     doubts: int = 0
     """Found since it started."""
+    doubt: str = ""
+    """The last one, in words, whenever that was."""
+    doubt_cause: str = ""
+    doubted_at: float = 0.0
     invisible: bool = False
     """A transaction has been committed for long, and nobody can see it."""
     lag_bytes: int | None = None
     """Of the database's log, which it keeps for this source."""
-    lags: bool = False
-    """That is more than the settings' max_lag_bytes."""
+    max_lag_bytes: int = 0
+    """What that should not pass, by the settings."""
+    lag_seconds: float | None = None
+    """Since everything was read that had been committed by then; null: it has not been yet."""
+    changes_per_second: float = 0.0
+    direct: bool = True
+    """It has a direct flow: every row is published under its own name."""
     flow: int = 0
     """The direct flow has passed on everything up to this offset."""
+    flow_lag_seconds: float = 0.0
+    """How old the oldest change is that it has not passed on."""
     published: int = 0
+    published_per_second: float = 0.0
     superseded: int = 0
     """Changes that were not published, as a later one of the same row was at hand."""
 
@@ -338,6 +352,25 @@ class ObjectAudit(msgspec.Struct, frozen=True):
     states: dict[str, int]
 
 
+class OriginNow(msgspec.Struct, frozen=True):
+    """Of an object that a change source publishes: the change that its version came from."""
+
+    source: str
+    ordinal: str
+    """Of the version: it rises at each doubt."""
+    offset: str
+    """The rest of the version: where the change is in the log of changes."""
+    object: str = ""
+    """The row; the object may have another name if a flow on Spark has published it."""
+    op: str = ""
+    transaction: str = ""
+    """As the database calls it."""
+    at: float | None = None
+    """When that was committed, by the clock of the database."""
+    why: str = ""
+    """The log does not have it any more."""
+
+
 class ObjectNow(msgspec.Struct, frozen=True, kw_only=True):
     app: str = ""
     name: str = ""
@@ -357,6 +390,8 @@ class ObjectNow(msgspec.Struct, frozen=True, kw_only=True):
     published_at: float | None = None
     source: str | None = None
     payload_bytes: int | None = None
+    origin: OriginNow | None = None
+    """Where its version came from, if a change source publishes it."""
     sessions: int = 0
     fresh: int = 0
     pending: int = 0

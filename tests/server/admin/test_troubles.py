@@ -1,5 +1,7 @@
 """What a node says is wrong with it, and what comes first."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from roskva.config import ProbeConfig, SloConfig
@@ -14,6 +16,7 @@ from roskva.wire.admin import (
     PipelineNow,
     ProcessNow,
     ShardNow,
+    SourceNow,
 )
 
 STATE = ProcessNow("state-0", "state")
@@ -68,8 +71,8 @@ def test_a_shard_that_reads_by_itself_although_there_is_a_pipeline_is_named() ->
 
 def test_the_pipeline_says_what_is_wrong_with_it_and_the_worst_comes_first() -> None:
     parts = [
-        PartNow("bridge", "running", gaps=[1]),
-        PartNow("ingest sales", "failed", last_error="no such table", dead_letters=3),
+        PartNow("bridge", state="running", gaps=[1]),
+        PartNow("ingest sales", state="failed", last_error="no such table", dead_letters=3),
     ]
     found = said(STATE, REGISTRAR, shards=[SHARD], pipeline=PipelineNow("running", parts=parts))
     assert found[0] == "Ingest sales has failed and is tried again: no such table"
@@ -144,3 +147,49 @@ def test_the_limits_of_a_disk_are_said_with_when_they_are_reached() -> None:
         "published, and at the rate of the last hour it is so in 20 days."
     )
     assert "have reached their cap" in explain_disk(replace(ROOMY, parts={"feed": 25 * GIB}))
+
+
+def of_source(**parts: Any) -> list[NodeTrouble]:
+    source = SourceNow("shop-db", "shop", **{"state": "reading", "written_at": 1000.0, **parts})
+    return find_troubles([STATE, REGISTRAR], [SHARD], WELL, PipelineNow("off"), sources=[source])
+
+
+def test_a_source_says_what_is_wrong_with_it() -> None:
+    assert of_source(lag_bytes=10 << 20, max_lag_bytes=1 << 30, doubt_cause="attached") == []
+    [refused] = of_source(state="refused", why="another database cluster")
+    assert (refused.level, "another database cluster" in refused.text) == ("bad", True)
+    [broken] = of_source(complaints=["products has no column id"])
+    assert "passes changes over until this is mended: products has no column id" in broken.text
+    [waits] = of_source(invisible=True)
+    assert "Is a synchronous standby away?" in waits.text
+    [behind] = of_source(last=500, flow=100, flow_lag_seconds=75.0)
+    assert "The direct flow of shop-db is 75 s, 400 changes behind" in behind.text
+
+
+def test_a_database_that_keeps_much_is_told_of_before_it_is_too_much() -> None:
+    levels = [
+        [trouble.level for trouble in of_source(lag_bytes=kept << 20, max_lag_bytes=1 << 30)]
+        for kept in (500, 600, 1100)
+    ]
+    assert levels == [[], ["warn"], ["bad"]]
+
+
+def test_a_doubt_is_told_of_for_a_day_but_not_that_a_source_begins() -> None:
+    why = {"doubt": "the replication slot is gone", "doubted_at": 400.0}
+    [note] = of_source(doubt_cause="slot missing", **why)
+    assert note.level == "note"
+    assert note.text == (
+        "10 min ago the source shop-db could not vouch for all changes, and clients of shop were "
+        "told to look: the replication slot is gone."
+    )
+    assert of_source(doubt_cause="attached", **why) == []
+    assert of_source(doubt_cause="slot missing", **why, written_at=200_000.0) == []
+
+
+def test_a_reset_of_a_source_is_repeated_by_it() -> None:
+    some = [replace(SHARD, generations={"shop": 7}), replace(SHARD, shard=1)]
+    source = SourceNow("shop-db", "shop", "reading")
+    found = find_troubles([STATE, REGISTRAR], some, WELL, PipelineNow("off"), sources=[source])
+    assert [trouble.text for trouble in found] == [
+        "The reset of shop is in 1 of 2 shards: its source asks the others again."
+    ]

@@ -6,8 +6,7 @@ import logging
 import os
 import re
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +16,7 @@ from roskva.core.objects import ObjectEntry
 from roskva.errors import BadInput, LimitExceeded, RoskvaError, Unavailable
 from roskva.feed.trace import Trace
 from roskva.links.shard_link import LinkEnd
-from roskva.metrics import Sample, Times
+from roskva.metrics import Rates, Sample, Times
 from roskva.model import NO_GENERATION, NO_MARK, NO_VERSION, Key, Update, mark_of, shard_of
 from roskva.server.admin import sessions
 from roskva.server.admin.row_search import RowSearch
@@ -44,8 +43,6 @@ _CLIENT: Final = re.compile(r"[0-9a-fA-F]{32}")
 _DISK_PATIENCE_S: Final = 1.5
 """For the reset of an app to be durable: less than another process waits for our answer."""
 _RATE_EVERY_S: Final = 1.0
-_RATE_OVER: Final = 6
-"""Samples, and thus one second less."""
 
 
 class RowSeen(msgspec.Struct, frozen=True):
@@ -90,6 +87,12 @@ class ProcessAnswers:
         """This process has clients, too."""
         self._front = front
         self._census = Census(front.core)
+
+    async def take_rates(self) -> None:
+        """Until cancelled."""
+        while True:
+            self.rates.sample()
+            await asyncio.sleep(_RATE_EVERY_S)
 
     async def answer(self, question: Ask) -> Any:
         """A struct or a dictionary; one with an `error` where it cannot be answered."""
@@ -300,24 +303,3 @@ async def row_of(shard: ShardServer, client: bytes) -> StoredClient | None:
 
 def client_id(text: str) -> bytes | None:
     return bytes.fromhex(text) if _CLIENT.fullmatch(text) else None
-
-
-class Rates:
-    """Counters as rates: how fast they have risen over the last seconds."""
-
-    def __init__(self, counters: Callable[[], Mapping[str, int]]) -> None:
-        self._counters = counters
-        self._samples: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=_RATE_OVER)
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            self._samples.append((time.monotonic(), self._counters()))
-            await asyncio.sleep(_RATE_EVERY_S)
-
-    def per_second(self) -> dict[str, float]:
-        if len(self._samples) < 2:
-            return {}
-        (began, first), (ended, last) = self._samples[0], self._samples[-1]
-        took = ended - began
-        return {name: round((value - first.get(name, 0)) / took, 2) for name, value in last.items()}

@@ -42,6 +42,7 @@ from roskva.model import (
 from roskva.net.address import Ports
 from roskva.server.admin import pipeline, sentences
 from roskva.server.admin.answers import GenerationSeen, ProcessAnswers, RowSeen, client_id
+from roskva.server.admin.origins import origin_of
 from roskva.server.admin.row_search import MOST_FOUND, RowsSearched
 from roskva.server.admin.samples import exposition, of_disk, of_pipeline, of_probe, of_sources
 from roskva.server.admin.sessions import BLIND, STATES, Listed, slowest_of
@@ -132,7 +133,7 @@ class AdminQueries:
         samples: dict[str | None, list[Sample]] = {
             None: [
                 *of_pipeline(self._pipeline_now()),
-                *of_sources(self._sources_now()),
+                *of_sources(self._sources_now(), self._pipeline_now()),
                 *of_probe(self._probe_now()),
                 *of_disk(self._usage.now()),
             ]
@@ -274,6 +275,7 @@ class AdminQueries:
             process=owner.name,
             slowest=slowest_of(session for one in seen for session in one.slowest),
             audit=await asyncio.to_thread(pipeline.audited, self._data, key),
+            origin=await self._origin(named.app, told[owner.name]),
             silent=[name for name in _silent(told) if name != owner.name],
             development=open_to_this_machine(config),
             assigned=config.app(named.app).versions == "assigned",
@@ -284,6 +286,13 @@ class AdminQueries:
             },
         )
         return msgspec.structs.replace(found, sentence=sentences.explain_object(found, time.time()))
+
+    async def _origin(self, app: str, at: admin.ObjectNow | None) -> admin.OriginNow | None:
+        source = self._config().apps_of_sources.get(app)
+        version = None if at is None else at.version
+        if source is None or version is None:
+            return None
+        return await asyncio.to_thread(origin_of, self._data, source, int(version))
 
     # One client.
 

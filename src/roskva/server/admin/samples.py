@@ -222,20 +222,39 @@ def of_pipeline(report: PipelineNow) -> Iterator[Sample]:
             )
 
 
-def of_sources(reports: Sequence[SourceNow]) -> Iterator[Sample]:
+def of_sources(reports: Sequence[SourceNow], pipeline: PipelineNow) -> Iterator[Sample]:
+    """With their flows: those on Spark are parts of the pipeline."""
     for report in reports:
+        label = {"source": report.name}
         yield from _samples(
-            {"source": report.name},
+            label,
             source_reading=int(report.state == "reading"),
             source_changes_total=report.changes,
             source_doubts_total=report.doubts,
             source_invisible=int(report.invisible),
             source_published_total=report.published,
             source_superseded_total=report.superseded,
-            source_lag_changes=max(0, report.last - report.flow),
+            source_tables_broken=len(report.complaints),
+            source_lag_limit_bytes=report.max_lag_bytes,
         )
+        if report.ordinal:
+            yield from _samples(label, source_ordinal=report.ordinal)
         if report.lag_bytes is not None:
-            yield from _samples({"source": report.name}, source_lag_bytes=report.lag_bytes)
+            yield from _samples(label, source_lag_bytes=report.lag_bytes)
+        if report.lag_seconds is not None:
+            yield from _samples(label, source_lag_seconds=report.lag_seconds)
+        yield from _samples(
+            {**label, "flow": "direct"},
+            flow_lag_changes=max(0, report.last - report.flow),
+            flow_lag_seconds=report.flow_lag_seconds,
+        )
+    for part in pipeline.parts:
+        if part.source:
+            yield from _samples(
+                {"source": part.source, "flow": part.name},
+                flow_lag_changes=part.lag_updates or 0,
+                flow_lag_seconds=part.lag_seconds or 0,
+            )
 
 
 def of_disk(disk: DiskNow) -> Iterator[Sample]:

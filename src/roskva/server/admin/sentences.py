@@ -4,7 +4,7 @@ Pure functions over what was found. The console, the admin API and `roskva expla
 all say what is said here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,6 +21,8 @@ _HELD: Final = 1.25
 """Times its cap: whole files are dropped, so a feed is often a little above it."""
 _LAG_UPDATES: Final = 1000
 _LAG_S: Final = 10.0
+_EARLY: Final = 0.5
+"""Of what a database should keep for a source: time to see to it."""
 _CHASE: Final = 3
 """So many ends by each other within a minute are no coincidence."""
 
@@ -191,6 +193,8 @@ def list_ways(ways: Mapping[str, int]) -> str:
 
 def explain_object(at: admin.ObjectNow, now: float) -> str:
     said = [_stands(at, now)]
+    if at.origin is not None:
+        said.append(_came_from(at, at.origin))
     if at.answers and not at.fast_path:
         said.append(
             f"Its app is off the fast path, and no bridge brings its updates: shard {at.shard} "
@@ -233,6 +237,17 @@ def _stands(at: admin.ObjectNow, now: float) -> str:
     if at.reset:
         return "It was reset: its version is unknown until the next one is published."
     return "Nothing was published to it yet."
+
+
+_DONE: Final = {"insert": "inserted", "update": "updated", "delete": "deleted"}
+
+
+def _came_from(at: admin.ObjectNow, origin: admin.OriginNow) -> str:
+    if origin.why:
+        return f"Which transaction of {origin.source} it came from cannot be said: {origin.why}."
+    key = f"{at.app}/{at.name}"
+    what = "it" if origin.object == key else f"the row {origin.object}"
+    return f"Transaction {origin.transaction} of {origin.source} has {_DONE[origin.op]} {what}."
 
 
 def _registered(at: admin.ObjectNow) -> str:
@@ -294,7 +309,7 @@ def find_troubles(
                     "what was left to it."
                 )
             )
-    found += _resets(shards)
+    found += _resets(shards, {source.app for source in sources})
     if freshness.slow_sessions:
         found.append(_slow(freshness.slow_sessions))
     return sorted(found, key=lambda trouble: _LEVELS.index(trouble.level))
@@ -412,16 +427,18 @@ def _shard(shard: admin.ShardNow, registrars: int) -> Iterator[admin.NodeTrouble
         )
 
 
-def _resets(shards: Sequence[admin.ShardNow]) -> Iterator[admin.NodeTrouble]:
+def _resets(
+    shards: Sequence[admin.ShardNow], of_sources: Collection[str]
+) -> Iterator[admin.NodeTrouble]:
     answering = [shard for shard in shards if shard.answers]
     for app in sorted({app for shard in answering for app in shard.generations}):
         generations = [shard.generations.get(app, 0) for shard in answering]
         have = generations.count(max(generations))
         if have < len(generations):
-            yield _warn(
-                f"The reset of {app} is in {have} of {len(generations)} shards: run "
-                f"`roskva reset --app {app}` again."
-            )
+            again = f"run `roskva reset --app {app}` again"
+            if app in of_sources:
+                again = "its source asks the others again"
+            yield _warn(f"The reset of {app} is in {have} of {len(generations)} shards: {again}.")
 
 
 def _pipeline(pipeline: admin.PipelineNow) -> Iterator[admin.NodeTrouble]:
@@ -437,7 +454,8 @@ def _pipeline(pipeline: admin.PipelineNow) -> Iterator[admin.NodeTrouble]:
             yield _warn(f"The bridge is closing a gap of shard {shards}.")
         elif (part.lag_seconds or 0.0) > _LAG_S:
             behind = f"{span(part.lag_seconds or 0.0)}, {part.lag_updates or 0:,} updates"
-            yield _warn(f"{name} is {behind} behind the feed.")
+            what = f"the changes of {part.source}" if part.source else "the feed"
+            yield _warn(f"{name} is {behind} behind {what}.")
         if part.dead_letters:
             yield _warn(f"{name} could not publish {part.dead_letters:,} rows: see why.")
 
@@ -446,24 +464,29 @@ def _source(source: admin.SourceNow) -> Iterator[admin.NodeTrouble]:
     name = f"The source {source.name}"
     if source.state == "refused":
         yield _bad(f"{name} does not read: {source.why}")
-    elif source.state == "reading" and source.why:
-        yield _bad(f"{name} passes changes over until this is mended: {source.why}.")
     elif source.why:
         yield _warn(f"{name} does not read: {source.why}")
+    for complaint in source.complaints:
+        yield _bad(f"{name} passes changes over until this is mended: {complaint}.")
     if source.invisible:
         yield _bad(
             f"{name} waits: a transaction is committed, and nobody can see it. Is a synchronous "
             "standby away?"
         )
-    if source.lags:
-        yield _bad(
+    if (source.lag_bytes or 0) > _EARLY * source.max_lag_bytes > 0:
+        tell = _bad if (source.lag_bytes or 0) > source.max_lag_bytes else _warn
+        yield tell(
             f"The database of {source.name} keeps {size(source.lag_bytes or 0)} of its log for it: "
             "if that is more than it may keep, changes are lost."
         )
-    if source.doubts:
+    if source.direct and source.flow_lag_seconds > _LAG_S:
+        behind = f"{span(source.flow_lag_seconds)}, {_many(source.last - source.flow, 'change')}"
+        yield _warn(f"The direct flow of {source.name} is {behind} behind what was read.")
+    ago = source.written_at - source.doubted_at
+    if source.doubt and source.doubt_cause != "attached" and ago < _SOON_S:
         yield _note(
-            f"{name} could not vouch for all changes ({_many(source.doubts, 'time')}): clients of "
-            f"{source.app} were told to look."
+            f"{span(ago)} ago {name[:1].lower()}{name[1:]} could not vouch for all changes, and "
+            f"clients of {source.app} were told to look: {source.doubt}."
         )
 
 
