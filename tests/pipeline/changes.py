@@ -33,10 +33,12 @@ def changed(
 class WrittenChanges:
     """The log of a source `shop`, as its process writes it."""
 
-    def __init__(self, data: Path, retention: Retention | None = None) -> None:
+    def __init__(
+        self, data: Path, retention: Retention | None = None, segment_bytes: int = 16 << 20
+    ) -> None:
         self.data = data
         self.place = data / DIRECTORY / "shop"
-        self._config = LogConfig(retention=retention or Retention(max_age_us=None))
+        self._config = LogConfig(segment_bytes, retention or Retention(max_age_us=None))
         self._ordinal = 0
         self._lsn = 10
         self.log = self._open(1000)

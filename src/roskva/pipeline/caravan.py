@@ -79,6 +79,13 @@ class Caravan:
         self.noticed = frozenset[str]()
         """Of those that have left, who was dealt with."""
         self.query: StreamingQuery | None = None
+        self._failure = ""
+
+    @property
+    def error(self) -> str:
+        """Why it does not go on."""
+        found = None if self.query is None else self.query.exception()
+        return self._failure or (str(found) if found is not None else "it ended")
 
     @property
     def left(self) -> frozenset[str]:
@@ -123,7 +130,11 @@ class Caravan:
 
     def _deliver(self, rows: DataFrame, batch: int) -> None:
         """On a thread of the query's own."""
-        self._delivery.deliver(rows.toArrow())
+        try:
+            self._delivery.deliver(rows.toArrow())
+        except Exception as error:
+            self._failure = str(error)  # Spark would only say where it was raised
+            raise
 
     def _most(self) -> int:
         options = [each.sql.ingest.options or {} for each in self._passengers]

@@ -124,41 +124,46 @@ class Boarding(msgspec.Struct, frozen=True):
 
 
 def updates_of_flows(log: DataFrame, flows: Sequence[Boarding]) -> DataFrame:
-    """Of rows with an offset, what each flow makes of them: `flow` is its number here."""
-    bodies = [_wanted(flow).alias(f"_body{n}") for n, flow in enumerate(flows)]
-    read = log.select("offset", "object", "version", "published_at", "payload", *bodies)
-    milestone = (
-        f"IF(object IS NULL, named_struct('flow', {MILESTONE}, 'name', CAST(NULL AS STRING), "
-        "'source', CAST(NULL AS STRING), 'payload', payload, 'wrong', CAST(NULL AS STRING)), NULL)"
+    """Of rows with an offset, what each flow makes of them: `flow` is its number here. Flows that
+    want the same columns of the same table share the reading of a record."""
+    bodies: dict[tuple[str, str | None], str] = {}
+    for flow in flows:
+        bodies.setdefault((flow.prefix, flow.sql.ingest.columns), f"_body{len(bodies)}")
+    read = log.select(
+        *("offset", "object", "version", "published_at", "payload"),
+        *(_wanted(*which).alias(body) for which, body in bodies.items()),
     )
-    outputs = [milestone, *(_output(n, flow.sql) for n, flow in enumerate(flows))]
-    each = read.selectExpr("offset", "version", *(f"{o} AS _out{i}" for i, o in enumerate(outputs)))
-    exploded = each.select(
-        "offset", "version", F.explode(F.array(*(f"_out{i}" for i in range(len(outputs)))))
-    )
-    return exploded.where("col IS NOT NULL").select("offset", "version", "col.*")
+    outputs = [_MILESTONE]
+    for number, flow in enumerate(flows):
+        outputs.append(_output(number, flow, bodies[flow.prefix, flow.sql.ingest.columns]))
+    made = read.selectExpr("offset", "version", f"array({', '.join(outputs)}) AS outs")
+    each = made.select("offset", "version", F.explode("outs").alias("out"))
+    return each.where("out IS NOT NULL").select("offset", "version", "out.*")
 
 
-def _wanted(flow: Boarding) -> Column:
-    wanted = F.col("offset") > flow.after
-    if flow.prefix:
-        wanted &= F.col("object").startswith(flow.prefix)
-    else:
-        wanted &= F.col("object").isNotNull()
-    return F.when(wanted, _body(flow.sql.ingest.columns))
+_MILESTONE: Final = (
+    f"IF(object IS NULL, named_struct('flow', {MILESTONE}, 'name', CAST(NULL AS STRING), 'source', "
+    "CAST(NULL AS STRING), 'payload', payload, 'wrong', CAST(NULL AS STRING)), NULL)"
+)
 
 
-def _output(number: int, flow: FlowSql) -> str:
-    body, ingest = f"_body{number}", flow.ingest
+def _wanted(prefix: str, columns: str | None) -> Column:
+    """Null for what is no change of that table."""
+    named = F.col("object").startswith(prefix) if prefix else F.col("object").isNotNull()
+    return F.when(named, _body(columns))
+
+
+def _output(number: int, flow: Boarding, body: str) -> str:
+    ingest = flow.sql.ingest
     columns = ", ".join(f"{sql} AS {name}" for name, sql in _columns(body).items())
     kept = "true" if ingest.filter is None else f"(coalesce(({ingest.filter}\n), false) OR _wrong)"
     payload = "CAST(NULL AS BINARY)"
     if ingest.payload is not None:
-        text = ingest.payload if flow.binary else f"CAST(({ingest.payload}\n) AS STRING)"
+        text = ingest.payload if flow.sql.binary else f"CAST(({ingest.payload}\n) AS STRING)"
         payload = f"CAST(({text}\n) AS BINARY)"
     return (
-        f"(SELECT IF(_there AND {kept}, named_struct('flow', {number}, 'name', "
-        f"CAST(({ingest.name}\n) AS STRING), 'source', "
+        f"(SELECT IF(offset > {flow.after} AND _there AND {kept}, "
+        f"named_struct('flow', {number}, 'name', CAST(({ingest.name}\n) AS STRING), 'source', "
         f"CAST(({ingest.source or 'NULL'}\n) AS STRING), 'payload', {payload}, "
         f"'wrong', {CORRUPT}), NULL) FROM (SELECT {columns}, "
         f"{body} IS NOT NULL AS _there, {body}.{CORRUPT} IS NOT NULL AS _wrong))"

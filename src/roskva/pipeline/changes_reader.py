@@ -56,8 +56,8 @@ SCHEMA: Final = columns(
 )
 SHARD: Final = 0
 """The log of changes has one."""
-MOST_CHANGES: Final = 200_000
-_MOST_BYTES: Final = 64 << 20
+MOST_CHANGES: Final = 500_000
+_MOST_BYTES: Final = 128 << 20
 """Of the log, in one micro-batch; about."""
 _WAIT_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 0.02

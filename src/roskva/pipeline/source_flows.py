@@ -150,15 +150,15 @@ class SourceFlows:
         for caravan in list(self._caravans):
             query = caravan.query
             if query is None or not query.isActive:
-                error = None if query is None else query.exception()
-                self._ended(caravan, "it ended" if error is None else str(error), end)
+                self._ended(caravan, caravan.error, end)
                 continue
             for name in caravan.left - caravan.noticed:
                 self._troubles[name] = _Trouble(stuck=True, until=end)
                 _log.warning("ingest %s: the node does not take its updates for now", name)
             caravan.noticed = caravan.left
-            progress = query.lastProgress
-            for name in caravan.names - caravan.left:
+            progress, members = query.lastProgress, caravan.names - caravan.left
+            for name in members:
+                self.flows[name].part.together = len(members)
                 if progress is not None:
                     note_progress(self.flows[name].part, progress)
                 self._out_of_trouble(name)
