@@ -1,93 +1,64 @@
-"""A web backend that publishes whenever a row of its database changes, and never forgets to.
+"""A web backend that never publishes: Roskva reads the log of its database.
 
-    roskva serve
-    python examples/web_backend.py --url http://localhost:7600
+    roskva serve --config shop.toml             # with PostgreSQL, as in docs/sources.md
+    python examples/web_backend.py --url http://localhost:7600 --database "host=localhost port=5433"
 
-Writing to a database and publishing are two steps, and a process can die between them. So each row
-remembers how far it was published: where `version > published`, Roskva does not know yet. Those
-rows are the outbox. They are published after every commit, and when the backend starts. Publishing
-one of them twice does no harm.
-
-The order matters. Publishing first and committing later would tell clients to read a price that is
-not there yet.
+The backend writes to its database and knows nothing of Roskva. Whatever is committed is told: also
+what somebody types into psql, or another program does, or what happens while nobody listens. A
+browser registers for the rows that it shows, `shop/products/ID`, and asks the backend when one of
+them has changed. It then finds the new row: a change is told when it can be read, and not before.
 """
 
 import argparse
 import json
-import sqlite3
-import tempfile
 import threading
-import time
 import urllib.request
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
+
+import psycopg2
 
 import roskva
 
 APP = "shop"
-SCHEMA = """
-create table if not exists product (
-    name text primary key,
-    price integer not null,
-    version integer not null,
-    published integer not null default 0
-)
-"""
+TENT = 4711
 SET_PRICE = """
-insert into product (name, price, version) values (:name, :price, :now)
-on conflict (name) do update set price = :price, version = max(version + 1, :now)
+insert into products (id, name, price) values (%s, 'tent', %s)
+on conflict (id) do update set price = excluded.price
 """
-OUTBOX = "select name, version from product where version > published order by version"
-DONE = "update product set published = max(published, ?) where name = ?"
 
 
 class Shop:
     """The application: one method per thing that it does. Used by the server's threads."""
 
-    def __init__(self, database: Path, publisher: roskva.blocking.Publisher) -> None:
+    def __init__(self, database: str) -> None:
         self.database = database
-        self.publisher = publisher
-        with closing(self.connect()) as db, db:
-            db.execute(SCHEMA)
 
-    def connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.database)
+    def price(self, product: int) -> int | None:
+        with closing(psycopg2.connect(self.database)) as db, db, db.cursor() as cursor:
+            cursor.execute("select price from products where id = %s", [product])
+            row = cursor.fetchone()
+        return row[0] if row else None
 
-    def price(self, name: str) -> dict[str, Any]:
-        with closing(self.connect()) as db:
-            row = db.execute("select price, version from product where name = ?", [name]).fetchone()
-        return {"price": row[0], "version": row[1]} if row else {"price": None, "version": None}
+    def set_price(self, product: int, price: int) -> None:
+        with closing(psycopg2.connect(self.database)) as db, db, db.cursor() as cursor:
+            cursor.execute(SET_PRICE, [product, price])  # leaving `with db` commits
 
-    def set_price(self, name: str, price: int) -> None:
-        with closing(self.connect()) as db, db:  # leaving `with db` commits
-            # Versions from the clock go on rising even if the database is lost and made anew.
-            now = time.time_ns() // 1000
-            db.execute(SET_PRICE, {"name": name, "price": price, "now": now})
-
-    def publish_outbox(self) -> int:
-        """Everything that was committed and is not published; returns how much that was."""
-        with closing(self.connect()) as db:
-            waiting = db.execute(OUTBOX).fetchall()
-            for name, version in waiting:
-                self.publisher.publish(name, version)  # returns when Roskva has it for good
-                with db:
-                    db.execute(DONE, [version, name])
-        return len(waiting)
+    def remove(self, product: int) -> None:
+        with closing(psycopg2.connect(self.database)) as db, db, db.cursor() as cursor:
+            cursor.execute("delete from products where id = %s", [product])
 
 
 def handler_of(shop: Shop) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.answer(shop.price(self.path.strip("/")))
+            self.answer({"price": shop.price(int(self.path.strip("/")))})
 
         def do_PUT(self) -> None:
             length = int(self.headers["content-length"])
-            shop.set_price(self.path.strip("/"), json.loads(self.rfile.read(length))["price"])
-            # In here for the sake of the example. A busy backend answers now, and has a thread
-            # that empties the outbox; clients learn of it a moment later.
-            shop.publish_outbox()
+            body = json.loads(self.rfile.read(length))
+            shop.set_price(int(self.path.strip("/")), body["price"])
             self.answer({})
 
         def answer(self, body: dict[str, Any]) -> None:
@@ -103,69 +74,61 @@ def handler_of(shop: Shop) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class RunningBackend:
-    """The backend's process, as far as an example can have one: it starts, serves and dies."""
-
-    def __init__(self, url: str, database: Path) -> None:
-        self.publisher = roskva.blocking.Publisher(url, app=APP)
-        self.shop = Shop(database, self.publisher)
-        left_over = self.shop.publish_outbox()
-        print(f"  backend: starts, and publishes {left_over} change(s) that were left over")
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self.shop))
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    def die(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-        self.publisher.close()
-
-
-def put_price(backend: RunningBackend, name: str, price: int) -> None:
+def put_price(backend: str, product: int, price: int) -> None:
     body = json.dumps({"price": price}).encode()
-    request = urllib.request.Request(f"{backend.url}/{name}", data=body, method="PUT")
+    request = urllib.request.Request(f"{backend}/{product}", data=body, method="PUT")
     urllib.request.urlopen(request).close()
 
 
 def wait_for_price(
-    client: roskva.blocking.Client, backend: RunningBackend, name: str, price: int
+    client: roskva.blocking.Client, backend: str, product: int, price: int | None
 ) -> None:
     """A browser: whenever it is told that the product changed, it asks the backend."""
     for event in client:
         if isinstance(event, roskva.Notify | roskva.NotifyUnknown):
-            with urllib.request.urlopen(f"{backend.url}/{name}") as answer:
+            with urllib.request.urlopen(f"{backend}/{product}") as answer:
                 shown = json.load(answer)["price"]
-            print(f"  browser: is told that {event.name} has changed, and shows {shown}")
             client.ack(event)
             if shown == price:
+                print(f"  browser: is told that {event.name} has changed, and shows {shown}")
                 return
 
 
-def main(url: str, directory: Path) -> None:
-    database = directory / "shop.sqlite"
-    with roskva.blocking.Client(url, app=APP) as client:
-        client.register("tent")
-        backend = RunningBackend(url, database)
+def main(url: str, database: str) -> None:
+    shop = Shop(database)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(shop))
+    backend = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with roskva.blocking.Client(url, app=APP) as client:
+            client.register(f"products/{TENT}")
 
-        print("Somebody sets a price over HTTP:")
-        put_price(backend, "tent", 250)
-        wait_for_price(client, backend, "tent", 250)
+            print("Somebody sets a price over HTTP:")
+            put_price(backend, TENT, 250)
+            wait_for_price(client, backend, TENT, 250)
 
-        print("The backend dies between its commit and publishing:")
-        backend.shop.set_price("tent", 199)
-        backend.die()
+            print("Somebody else goes to the database directly:")
+            shop.set_price(TENT, 199)
+            wait_for_price(client, backend, TENT, 199)
 
-        print("It is started again:")
-        backend = RunningBackend(url, database)
-        wait_for_price(client, backend, "tent", 199)
-        print("Nothing was lost.")
-        backend.die()
+            print("The product is taken out of the shop:")
+            shop.remove(TENT)
+            wait_for_price(client, backend, TENT, None)
+            print("Nobody called publish.")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description="A backend with a database and an outbox.")
+    arguments = argparse.ArgumentParser(description="A backend whose database is a change source.")
     arguments.add_argument("--url", default="http://localhost:7600", help="of a Roskva node")
-    with tempfile.TemporaryDirectory() as scratch:
-        main(arguments.parse_args().url, Path(scratch))
+    arguments.add_argument(
+        "--database",
+        default="host=localhost port=5433 dbname=shop user=postgres",
+        help="with a table products, as PostgreSQL wants it",
+    )
+    given = arguments.parse_args()
+    main(given.url, given.database)

@@ -1,8 +1,11 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from benchmarks.ports import free_port
 from tests.serving.nodes import Node
+from tests.sources.servers import Postgres
+from tests.sources.shop import SETTINGS, served_shop
 
 _CHANNELS = """
 import asyncio
@@ -33,3 +36,21 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
             yield node
         finally:
             node.end()
+
+
+@pytest.fixture
+def shop() -> Iterator[Postgres]:
+    with served_shop() as server:
+        server.run("ALTER TABLE products ADD name text")
+        yield server
+
+
+@pytest.fixture
+def node_with_shop(tmp_path: Path, shop: Postgres) -> Iterator[Node]:
+    (tmp_path / "shop.toml").write_text(SETTINGS.format(url=shop.url))
+    node = Node(tmp_path / "data", "--config", str(tmp_path / "shop.toml"))
+    try:
+        node.start()
+        yield node
+    finally:
+        node.end()

@@ -1,10 +1,13 @@
 """A shop in a database, and clients that watch its rows over a node."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 from tests.serving.nodes import PATIENCE_S, Node, await_that
+from tests.sources.servers import Postgres, postgres_binaries
 
 import roskva
 from roskva.links.processes import read_report
@@ -16,6 +19,22 @@ url = "{url}"
 tables = ["products"]
 payload = "row"
 """
+
+
+@contextmanager
+def served_shop() -> Iterator[Postgres]:
+    """In a place that its user can reach, whoever runs the tests."""
+    with tempfile.TemporaryDirectory(prefix="roskva-postgres-") as place:
+        server = Postgres(Path(place), postgres_binaries())
+        try:
+            server.make()
+            server.run(
+                "CREATE TABLE products (id bigint PRIMARY KEY, price int)",
+                "CREATE PUBLICATION roskva_shop FOR TABLE products",
+            )
+            yield server
+        finally:
+            server.kill()
 
 
 def source(node: Node) -> SourceNow | None:
