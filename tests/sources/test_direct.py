@@ -12,6 +12,7 @@ from roskva.model import Update, app_key, shard_of
 from roskva.sources import direct
 from roskva.sources.change import version_of
 from roskva.sources.direct import (
+    MAX_UPDATES,
     DirectFlow,
     Effect,
     MoveMarker,
@@ -84,6 +85,18 @@ def test_a_batch_ends_where_its_last_update_is_and_what_is_left_out_has_a_later_
         MoveMarker(7),
     ]
     assert flow.published == 3
+
+
+def test_who_catches_up_leaves_shards_time_for_others() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    count = 10 * MAX_UPDATES
+    effects = flow.step(Records([change(n, str(n)) for n in range(1, count + 1)], count), 0.0)
+    told: list[Update] = []
+    while sent(effects):
+        assert len(sent(effects)) <= MAX_UPDATES
+        told += sent(effects)
+        effects = [each for answer in answers(effects) for each in flow.step(answer, 0.0)]  # type: ignore[arg-type]
+    assert len(told) == flow.marker == count
 
 
 def test_a_doubt_waits_for_what_is_before_it_and_what_is_behind_it_waits_for_every_shard() -> None:

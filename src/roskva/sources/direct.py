@@ -48,8 +48,10 @@ from roskva.wire.links import (
 
 MAX_UNDER_WAY: Final = 8
 """Batches."""
-MAX_BATCH: Final = 4096
+MAX_BATCH: Final = 256
 """Updates."""
+MAX_UPDATES: Final = 512
+"""Under way: whoever catches up is to leave shards time for others."""
 _AGAIN_S: Final = 0.2
 _RESET_AGAIN_S: Final = 2.0
 _RESET_REQUEST: Final = 0
@@ -281,7 +283,7 @@ class DirectFlow:
                 self.passed = self.reset.message
                 self._pass(self.reset.last, effects)
                 self.reset = None
-        while self.waiting and self.reset is None and len(self.under_way) < MAX_UNDER_WAY:
+        while self.waiting and self.reset is None and self._may_send():
             head = self.waiting[0]
             if isinstance(head, _Reset):
                 if self.under_way:
@@ -298,6 +300,10 @@ class DirectFlow:
         if not (self.reading or self.waiting):
             self.reading = True
             effects.append(ReadLog(self.read_to))
+
+    def _may_send(self) -> bool:
+        updates = sum(len(batch.updates) for batch in self.under_way)
+        return len(self.under_way) < MAX_UNDER_WAY and updates < MAX_UPDATES
 
     def _submit(self, batch: _Batch, now: float, effects: list[Effect]) -> None:
         batch.again_at = math.inf

@@ -60,6 +60,7 @@ class Flow:
         self._asked: int | None = None
         """After which offset it wants more."""
         self._marked = machine.marker
+        self._ended = False
 
     def grown(self, last: int) -> None:
         """The log is durable up to here."""
@@ -99,6 +100,7 @@ class Flow:
                 self._mark()
         finally:
             self._mark()
+            self._ended = True
             self._thread.shutdown()
 
     def _mark(self) -> None:
@@ -116,7 +118,7 @@ class Flow:
             self._timer = self._loop.call_later(delay, self.step, Tick())
 
     def _read(self) -> None:
-        if self._asked is None or self._durable <= self._asked:
+        if self._ended or self._asked is None or self._durable <= self._asked:
             return
         after, self._asked = self._asked, None
         done = self._loop.run_in_executor(self._thread, self._look, after, self._durable)
