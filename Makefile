@@ -11,6 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS := --dist worksteal -n
 NIGHT := tests/serving/test_night.py
 PEERS := mosquitto:mosquitto nats-server:nats-server redis-server:redis-server "gcc:gcc libc6-dev"
+DATABASES := pg_lsclusters:postgresql mariadbd:mariadb-server
 
 .PHONY: help demo test check verify sim bench bench-full soak lock screenshots documents vectors clean
 .DEFAULT_GOAL := help
@@ -51,12 +52,12 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 test: check $(QUICK_SPARK)
-	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql mariadbd:mariadb-server
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium $(DATABASES)
 	@tools/java.sh
 	$(BIN)/pytest $(WORKERS) 3 -m "not verify" --durations 15 --costs
 
 verify: check $(QUICK_SPARK)
-	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium pg_lsclusters:postgresql mariadbd:mariadb-server $(PEERS)
+	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium $(DATABASES) $(PEERS)
 	@tools/java.sh
 	@tools/postgres.sh
 	$(BIN)/roskva sim --mutants
@@ -75,12 +76,12 @@ sim: $(STAMP)
 	$(BIN)/roskva sim --seeds 500
 
 bench: $(STAMP)
-	@tools/debian.sh $(PEERS)
+	@tools/debian.sh $(PEERS) $(DATABASES) mvn:maven
 	@tools/java.sh
 	$(BIN)/roskva bench --report docs/benchmarks
 
 bench-full: $(STAMP)
-	@tools/debian.sh $(PEERS)
+	@tools/debian.sh $(PEERS) $(DATABASES) mvn:maven
 	@tools/java.sh
 	$(BIN)/roskva bench --full --report docs/benchmarks
 

@@ -50,6 +50,9 @@ BENCHMARKS: Final = {
     "store": "the rows",
     "collection": "clients that were away for too long, collected while others are served",
     "pipeline": "Spark: the reliable path, and what it takes at rest and at work",
+    "sources.backlog": "databases that publish: what a reader has missed, beside Debezium",
+    "sources.told": "… from a commit to the client, and how many changes/s",
+    "sources.flows": "… several flows of one database, on Spark too, and one that is far behind",
     "audit": "the audit of many clients",
 }
 """Each is a module of this package; the report has them in this order."""

@@ -15,6 +15,8 @@ PEERS: Final = {
     "Mosquitto": ["mosquitto", "-h"],
     "NATS": ["nats-server", "--version"],
     "Redis": ["redis-server", "--version"],
+    "PostgreSQL": ["psql", "--version"],
+    "MariaDB": ["mariadbd", "--version"],
 }
 """And the command that tells the version of each."""
 _PACKAGES: Final = ("uvloop", "msgspec", "pyarrow", "rocksdict", "pyspark")

@@ -37,6 +37,20 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     assert "serving" in told.output
 
 
+def test_a_family_is_all_of_its_benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    measured = []
+    for name in BENCHMARKS:
+
+        def measure(settings: Settings, name: str = name) -> list[Result]:
+            measured.append(name)
+            return []
+
+        monkeypatch.setattr(module(name), "run", measure)
+    told = CliRunner().invoke(app, ["bench", "sources", "core", "--json", str(tmp_path / "json")])
+    assert told.exit_code == 0
+    assert measured == ["core", *(name for name in BENCHMARKS if name.startswith("sources."))]
+
+
 def test_results_that_are_to_be_reported_need_a_place(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     results.write_text("{}")

@@ -16,7 +16,8 @@ from roskva.errors import BadInput
 @command()
 def bench(
     names: Annotated[
-        list[str] | None, Argument(metavar="[NAME]...", help="Which; without: all.")
+        list[str] | None,
+        Argument(metavar="[NAME]...", help="Which, or a family of them; without: all."),
     ] = None,
     listed: Annotated[bool, Option("--list", help="Say which there are.")] = False,
     full: Annotated[bool, "The long version."] = False,
@@ -50,6 +51,8 @@ def bench(
 
         roskva bench serving
 
+        roskva bench sources
+
         roskva bench --report docs/benchmarks
 
         roskva bench coldnotify thialfi --full --repetitions 7 --json results.json
@@ -58,9 +61,11 @@ def bench(
     """
     benchmarks = from_checkout("benchmarks.__main__", "The benchmarks", "make bench")
     known: dict[str, str] = benchmarks.BENCHMARKS
-    unknown = sorted(set(names or ()) - set(known))
+    families = {name.partition(".")[0] for name in known}
+    unknown = sorted(set(names or ()) - set(known) - families)
     if unknown:
         raise BadInput(f"No such benchmark: {', '.join(unknown)}. There are {', '.join(known)}.")
+    wanted = [name for name in known if not names or {name, name.partition(".")[0]} & set(names)]
     if listed:
         for name, text in known.items():
             typer.echo(f"{name:20} {text}")
@@ -68,7 +73,7 @@ def bench(
         _report(benchmarks, results, report)
     else:
         record = benchmarks.measure(
-            names or list(known), full=full, repetitions=repetitions, json=json, into=report
+            wanted, full=full, repetitions=repetitions, json=json, into=report
         )
         if record.failed:
             complain(f"Failed, as was shown above: {', '.join(record.failed)}.")
