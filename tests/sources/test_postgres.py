@@ -1,5 +1,6 @@
 """A real PostgreSQL: what is read of it, and what it takes for a loss."""
 
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,10 +9,13 @@ import msgspec
 import pytest
 from tests.serving.nodes import await_that
 from tests.sources.servers import Postgres, postgres_binaries
+from typer.testing import CliRunner
 
+from roskva.cli.main import application
 from roskva.errors import BadConfig
 from roskva.sources.change import Change
 from roskva.sources.database import Tables
+from roskva.sources.names import row_name
 from roskva.sources.position import Position, PostgresPosition, lsn_text
 from roskva.sources.postgres import PostgresLog, read_history, seen_in
 from roskva.sources.reader import Doubtful, LogIdle, Received
@@ -194,3 +198,42 @@ def test_a_history_says_where_each_timeline_was_left() -> None:
         (1, 0x3000000),
         (2, 0x5000028),
     ]
+
+
+def test_rows_are_called_as_the_command_says_whatever_is_in_their_keys(server: Postgres) -> None:
+    server.run(
+        "CREATE TABLE odd (code bytea, place text, count int)",
+        "ALTER TABLE odd REPLICA IDENTITY FULL",
+        "ALTER PUBLICATION roskva_shop ADD TABLE odd",
+    )
+    keys = [
+        ("a/b", b"\x00\xff"),
+        (None, b""),
+        ("%-", b"%"),
+        ("\u00fc+#\n", b"/"),
+        (300 * "x", b"1"),
+    ]
+    log = PostgresLog("shop", server.url, None, Tables(("odd",), {"odd": ("place", "code")}))
+    try:
+        log.connect(None, False)
+        with server.connected() as connection:
+            for place, code in keys:
+                row = "INSERT INTO odd (place, code, count) VALUES (%s, %s, 1)"
+                connection.cursor().execute(row, (place, code))
+        found = [row_name(each.table, each.key) for each in changes(read(log, len(keys)))]
+    finally:
+        leave(server, log)
+        server.run("SELECT pg_drop_replication_slot('roskva_shop')", "DROP TABLE odd")
+    assert found[:4] == [
+        "odd/a%2fb/\\x00ff",
+        "odd/%-/\\x",
+        "odd/%25-/\\x25",
+        "odd/\u00fc%2b%23%0a/\\x2f",
+    ]
+    assert re.fullmatch("odd/%~[0-9a-f]{40}", found[4])
+    for name, (place, code) in zip(found, keys, strict=True):
+        words = [] if place is None else [place]
+        null = ["--null", "1"] if place is None else []
+        command = ["source", "name", "odd", *words, f"\\x{code.hex()}", *null]
+        said = CliRunner().invoke(application(["source"]), command)
+        assert said.output == f"{name}\n"

@@ -9,7 +9,7 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
-from typer import Argument
+from typer import Argument, Option
 
 from roskva.cli.options import ConfigOption, DataOption, command
 from roskva.cli.outcome import EXIT_CODES, FAILED
@@ -133,6 +133,7 @@ def cat(
 @command(
     "roskva source name products 17",
     "roskva source name sales.orders berlin 17",
+    r"roskva source name files '\x00ff' --null 1",
     of=app,
 )
 def name(
@@ -140,10 +141,20 @@ def name(
     key: Annotated[
         list[str], Argument(metavar="KEY…", help="The values of its key, in their order.")
     ],
+    null: Annotated[
+        list[int] | None,
+        Option(metavar="N", help="The Nth value is NULL; it is left out of KEY…."),
+    ] = None,
 ) -> None:
-    """How a row is called as an object of its app."""
+    r"""How a row is called as an object of its app. Binary is written as \x and hexadecimal digits.
+
+    A table of the default schema is named without it.
+    """
     schema, _, plain = table.rpartition(".")
-    print(row_name(table_name(schema or None, plain), key))
+    values: list[str | None] = list(key)
+    for place in sorted(null or []):
+        values.insert(place - 1, None)
+    print(row_name(table_name(schema or None, plain), values))
 
 
 def _settings(data: Path | None, config: Path | None) -> Config:
