@@ -10,13 +10,13 @@ import sys
 from typing import Final
 
 import pytest
-from tests.fuzzing import campaign, feed, http, links, messages, mqtt, tokens, websocket
+from tests.fuzzing import binlog, campaign, feed, http, links, messages, mqtt, tokens, websocket
 from tests.fuzzing.campaign import Failed, fuzz
 from tests.fuzzing.target import Target
 
 TARGETS: Final = {
     target.name: target
-    for module in (messages, mqtt, websocket, http, tokens, feed, links)
+    for module in (messages, mqtt, websocket, http, tokens, feed, links, binlog)
     for target in module.TARGETS
 }
 SOME: Final = 3000

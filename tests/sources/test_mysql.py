@@ -237,6 +237,123 @@ def test_a_log_that_names_its_columns_is_read_although_they_were_altered(
     assert doubts(found) == []
 
 
+COLUMNS = {
+    "tinyint": ("-128", "127"),
+    "tinyint unsigned": ("255", "0"),
+    "smallint": ("-32768", "32767"),
+    "mediumint": ("-8388608", "8388607"),
+    "mediumint unsigned": ("16777215", "0"),
+    "int": ("-2147483648", "2147483647"),
+    "int unsigned": ("4294967295", "0"),
+    "bigint": ("-9223372036854775808", "9223372036854775807"),
+    "bigint unsigned": ("18446744073709551615", "0"),
+    "decimal(30,10)": ("-12345678901234567890.0123456789", "0.0000000001"),
+    "decimal(5,0)": ("-99999", "0"),
+    "decimal(9,9)": ("-0.000000001", "0.5"),
+    "decimal(65,30)": ("-1", "1.000000000000000000000000000001"),
+    "float": ("1.5", "-0.1"),
+    "double": ("1.7e308", "-0.1"),
+    "date": ("'2024-02-29'", "'0000-00-00'"),
+    "time": ("'-838:59:59'", "'00:00:01'"),
+    "time(1)": ("'-00:00:00.1'", "'00:00:01.9'"),
+    "time(3)": ("'-00:00:00.001'", "'12:34:56.789'"),
+    "time(6)": ("'-838:59:58.999999'", "'00:00:00.000001'"),
+    "datetime": ("'9999-12-31 23:59:59'", "'0000-00-00 00:00:00'"),
+    "datetime(5)": ("'2024-02-29 12:34:56.78901'", "'1999-12-31 23:59:59.99999'"),
+    "timestamp": ("'2038-01-19 03:14:07'", "0"),
+    "timestamp(6)": ("'2024-02-29 12:34:56.123456'", "'1970-01-01 00:00:01.000001'"),
+    "year": ("2024", "1901"),
+    "bit(10)": ("1023", "0"),
+    "bit(64)": ("18446744073709551615", "1"),
+    "enum('a','it''s','ü,x') charset latin1": ("'it''s'", "'ü,x'"),
+    "set('a','b','c d')": ("'a,c d'", "''"),
+    "char(10)": ("'abc  '", "'ü'"),
+    "char(10) charset latin1": ("'é€'", "''"),
+    "varchar(300)": ("REPEAT('é', 300)", "''"),
+    "varchar(20) charset utf16": ("'x😀'", "'é'"),
+    "binary(8)": ("x'0100'", "x''"),
+    "varbinary(20)": ("x'00ff00'", "x''"),
+    "text": ("REPEAT('x', 20000)", "''"),
+    "longtext charset latin2": ("'ł'", "''"),
+    "mediumblob": ("x'00ff'", "x''"),
+    "json": ("'[1, null]'", "'{}'"),
+    "point": ("POINT(1, 2)", "POINT(-1, 5)"),
+    "uuid": ("'123e4567-e89b-12d3-a456-426655440000'", "'ffffffff-ffff-7fff-bfff-ffffffffff00'"),
+    "inet6": ("'2001:db8::ff00:42:8329'", "'::ffff:192.168.0.1'"),
+    "inet4": ("'192.168.0.1'", "'255.255.255.0'"),
+}
+"""By type: two values."""
+BINARY = ("binary", "varbinary", "mediumblob", "point")
+
+
+def shown(type: str, number: int) -> str:
+    """As a name or a payload has it."""
+    if type.startswith(BINARY):
+        return f"CONCAT('\\\\x', LOWER(HEX(c{number})))"
+    if type.startswith("bit"):
+        return f"c{number} + 0"
+    return f"CAST(c{number} AS CHAR CHARACTER SET utf8mb4)"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("binlog_row_metadata = 'FULL'", "binlog_checksum = 'NONE'"),
+        ("log_bin_compress = ON", "log_bin_compress_min_len = 10"),
+    ],
+    ids=["named", "compressed"],
+)
+def test_every_type_is_read_as_the_database_shows_it(
+    server: MariaDb, log: MysqlLog, settings: Sequence[str]
+) -> None:
+    before = {name: server.run(f"SELECT @@{name}")[0][0] for name in map(first_word, settings)}
+    lenient = "SET GLOBAL sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
+    columns = ", ".join(f"c{i} {type} NULL" for i, type in enumerate(COLUMNS))
+    server.run(
+        *(f"SET GLOBAL {setting}" for setting in settings),
+        lenient,
+        f"CREATE OR REPLACE TABLE stock (product int, place int, {columns}) CHARSET utf8mb4",
+    )
+    try:
+        log.connect(None, False)
+        for n in range(2):
+            values = ", ".join(each[n] for each in COLUMNS.values())
+            server.run(f"INSERT INTO stock VALUES ({n}, {n}, {values})")
+        server.run("INSERT INTO stock (product, place) VALUES (2, 2)")
+        told = read_changes(log, 3)
+    finally:
+        server.run(*(f"SET GLOBAL {name} = {value!r}" for name, value in before.items()))
+    texts = ", ".join(shown(type, i) for i, type in enumerate(COLUMNS))
+    for n, shown_values in enumerate(server.run(f"SELECT {texts} FROM stock ORDER BY product")):
+        found = msgspec.json.decode(told[n].row, type=dict[str, msgspec.Raw])
+        for i, (type, expected) in enumerate(zip(COLUMNS, shown_values, strict=True)):
+            value = text_of(found[f"c{i}"])
+            if type in ("float", "double") and value is not None:
+                assert float(value) == float(expected), type
+            else:
+                assert value == (None if expected is None else str(expected)), type
+
+
+def first_word(text: str) -> str:
+    return text.split()[0]
+
+
+def text_of(value: msgspec.Raw) -> str | None:
+    """Numbers with all digits that they are written with."""
+    content = bytes(value)
+    if content == b"null":
+        return None
+    return msgspec.json.decode(content, type=str) if content[:1] == b'"' else content.decode()
+
+
+def test_a_value_that_is_too_large_is_missing(server: MariaDb, log: MysqlLog) -> None:
+    server.run("ALTER TABLE products MODIFY name longtext")
+    log.connect(None, False)
+    server.run("INSERT INTO products VALUES (81, REPEAT('x', 1 << 21), 1)")
+    [change] = read_changes(log, 1)
+    assert (row(change), change.missing) == ({"id": 81, "price": 1}, ("name",))
+
+
 def test_an_idle_table_moves_on_with_its_database(server: MariaDb, log: MysqlLog) -> None:
     begun = log.connect(None, False).position
     server.run("INSERT INTO others VALUES (71)")

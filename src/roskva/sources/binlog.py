@@ -9,7 +9,8 @@ An event has a header of 19 bytes, its own, and with most servers a CRC-32. Rows
 names or types. `Layout` says how to read them: its owner makes one of a `TableMap`, or none for a
 table that nobody wants, whose rows are passed over unread.
 
-Whatever is not as the documentation has it raises `BadMessage`, with the table and the position.
+Whatever is not as the documentation has it raises `BadMessage`, with the table. `file` and
+`position` say where that was.
 """
 
 import zlib
@@ -202,7 +203,7 @@ class BinlogDecoder:
             if kind in _ROWS:
                 return self._rows(event, end)
             if kind in _REFUSED:
-                raise BadMessage(f"the binary log has {_REFUSED[kind]}{self._where()}")
+                raise BadMessage(f"the binary log has {_REFUSED[kind]}")
             decode = self._decode.get(kind)
             return decode(event, end) if decode is not None else None
         except (error, IndexError, ValueError, OverflowError, zlib.error):
@@ -230,15 +231,12 @@ class BinlogDecoder:
             return zlib.crc32(event[:-_CRC_BYTES]) == int.from_bytes(event[-_CRC_BYTES:], "little")
         return self.checksums
 
-    def _where(self) -> str:
-        return f", at {self.file}:{self.position}"
-
     def _garbled(self, event: bytes) -> NoReturn:
         of = ""
         if len(event) > HEADER_BYTES + 6 and event[4] in _ROWS:
             layout = self._tables.get(_table_id(event))
             of = f" of the table {layout.name}" if layout is not None else ""
-        raise BadMessage(f"an event{of} is cut off or garbled{self._where()}") from None
+        raise BadMessage(f"an event{of} is cut off or garbled") from None
 
     # Files and transactions.
 
@@ -251,7 +249,7 @@ class BinlogDecoder:
     def _format(self, event: bytes, end: int) -> None:
         """Version, its server, a time, the lengths of headers, and whether there are checksums."""
         if event[HEADER_BYTES : HEADER_BYTES + 2] != b"\x04\x00":
-            raise BadMessage(f"the binary log is not of version 4{self._where()}")
+            raise BadMessage("the binary log is not of version 4")
         self.checksums = event[end - 1] == 1
         self._tables.clear()
 
@@ -329,7 +327,7 @@ class BinlogDecoder:
         if id not in self._tables:
             if id == _NO_TABLE:
                 return None  # it ends a statement, and has no rows
-            raise BadMessage(f"rows of a table that nobody has told of{self._where()}")
+            raise BadMessage("rows of a table that nobody has told of")
         layout = self._tables[id]
         if layout is None:
             return None

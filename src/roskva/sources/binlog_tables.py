@@ -11,15 +11,15 @@ from typing import Final
 import msgspec
 
 from roskva.sources.binlog import TableMap, packed_number
-from roskva.sources.binlog_values import Column, Type, real_type
+from roskva.sources.binlog_values import Column, Type, decode_text, real_type
 
 _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _COLUMN_NAMES, _SET_WORDS, _ENUM_WORDS = range(1, 7)
 _PRIMARY_KEY, _KEY_OF_PREFIXES, _WORDS_CHARSET, _WORDS_CHARSETS = 8, 9, 10, 11
 _NUMBERS: Final = (
     *(Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG),
-    *(Type.NEWDECIMAL, Type.FLOAT, Type.DOUBLE),
+    *(Type.NEWDECIMAL, Type.FLOAT, Type.DOUBLE, Type.YEAR),
 )
-_TEXTS: Final = (Type.VARCHAR, Type.VAR_STRING, Type.STRING, Type.BLOB)
+_TEXTS: Final = (Type.VARCHAR, Type.VAR_STRING, Type.STRING, Type.BLOB, Type.GEOMETRY)
 _WORDS: Final = (Type.ENUM, Type.SET)
 
 
@@ -43,7 +43,7 @@ def described(table: TableMap, charset_of: Callable[[int], str]) -> Described | 
     if _COLUMN_NAMES not in fields:
         return None
     types = [real_type(t, meta)[0] for t, meta in zip(table.types, table.metas, strict=True)]
-    names = _texts(fields[_COLUMN_NAMES])
+    names = [name.decode() for name in _texts(fields[_COLUMN_NAMES])]
     unsigned = _unsigned(types, fields.get(_SIGNS, b""))
     charsets = {
         **_collations(types, _TEXTS, fields, _DEFAULT_CHARSET, _CHARSETS),
@@ -53,17 +53,12 @@ def described(table: TableMap, charset_of: Callable[[int], str]) -> Described | 
         **_words(types, Type.ENUM, fields.get(_ENUM_WORDS, b"")),
         **_words(types, Type.SET, fields.get(_SET_WORDS, b"")),
     }
-    columns = tuple(
-        Column(
-            name,
-            _SQL.get(type, ""),
-            i in unsigned,
-            charset_of(charsets[i]) if i in charsets else None,
-            words.get(i, ()),
-        )
-        for i, (name, type) in enumerate(zip(names, types, strict=True))
-    )
-    return Described(columns, tuple(names[i] for i in _primary(fields)))
+    columns = []
+    for i, (name, type) in enumerate(zip(names, types, strict=True)):
+        charset = charset_of(charsets[i]) if i in charsets else None
+        texts = tuple(decode_text(word, charset) for word in words.get(i, ()))
+        columns.append(Column(name, _SQL.get(type, ""), i in unsigned, charset, texts))
+    return Described(tuple(columns), tuple(names[i] for i in _primary(fields)))
 
 
 _SQL: Final[dict[int, str]] = {
@@ -94,7 +89,7 @@ def _numbers(content: bytes) -> list[int]:
     return numbers
 
 
-def _texts(content: bytes) -> list[str]:
+def _texts(content: bytes) -> list[bytes]:
     texts, at = [], 0
     while at < len(content):
         text, at = _text(content, at)
@@ -102,11 +97,11 @@ def _texts(content: bytes) -> list[str]:
     return texts
 
 
-def _text(content: bytes, at: int) -> tuple[str, int]:
+def _text(content: bytes, at: int) -> tuple[bytes, int]:
     length, start = packed_number(content, at)
     if start + length > len(content):
         raise ValueError("cut off")
-    return content[start : start + length].decode(), start + length
+    return content[start : start + length], start + length
 
 
 def _unsigned(types: Sequence[int], bits: bytes) -> frozenset[int]:
@@ -133,7 +128,7 @@ def _collations(
     return found
 
 
-def _words(types: Sequence[int], of: int, content: bytes) -> dict[int, tuple[str, ...]]:
+def _words(types: Sequence[int], of: int, content: bytes) -> dict[int, tuple[bytes, ...]]:
     found, at = {}, 0
     for i in (i for i, type in enumerate(types) if type == of and content):
         count, at = packed_number(content, at)

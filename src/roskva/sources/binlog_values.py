@@ -10,7 +10,7 @@ A value becomes what stands in JSON: whole numbers, numbers as they are written,
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from ipaddress import IPv6Address
+from socket import AF_INET6, inet_ntop
 from struct import Struct
 from typing import Final
 
@@ -337,6 +337,11 @@ def hexadecimal(content: bytes) -> str:
     return f"\\x{content.hex()}"
 
 
+def decode_text(content: bytes, charset: str | None) -> str:
+    """Of a word or a name: it is for people."""
+    return content.decode(_CODECS.get(charset or "", "utf-8"), errors="replace")
+
+
 def _text(column: Column) -> Callable[[bytes], Value]:
     if column.charset in (None, "binary"):
         return hexadecimal
@@ -368,7 +373,7 @@ def _fixed(column: Column, length: int) -> Callable[[bytes], Value]:
         case "inet4":
             return lambda content: ".".join(map(str, content.ljust(length, b"\0")))
         case "inet6":
-            return lambda content: _inet6(content.ljust(length, b"\0"))
+            return lambda content: inet_ntop(AF_INET6, content.ljust(length, b"\0"))
     if column.charset in (None, "binary"):
         return lambda content: hexadecimal(content.ljust(length, b"\0"))
     return _text(column)
@@ -377,10 +382,6 @@ def _fixed(column: Column, length: int) -> Callable[[bytes], Value]:
 def _uuid(stored: bytes) -> str:
     digits = stored.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def _inet6(stored: bytes) -> str:
-    return str(IPv6Address(stored))
 
 
 def _enum(size: int, words: Sequence[str]) -> Read:

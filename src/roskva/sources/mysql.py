@@ -90,6 +90,8 @@ class MysqlLog:
             if doubt is not None:
                 position = GtidPosition(self._server.end(), found.server, tables=found.tables)
                 self._await_first(self._begin(position, position.gtids))
+        except BadMessage as error:
+            raise Unavailable(str(error)) from error
         except (pymysql.Error, OSError) as error:
             self.close()
             raise _explained(error) from error
@@ -175,7 +177,7 @@ class MysqlLog:
     def _first_transaction(self, stream: BinlogStream) -> Gtid | None:
         assert self._transactions is not None
         while (event := stream.event(_ANSWER_S)) is not None:
-            decoded = self._transactions.decoder.decode(event)
+            decoded = self._transactions.take_first(event)
             if isinstance(decoded, Gtid):
                 return decoded
             if isinstance(decoded, Heartbeat):
@@ -248,7 +250,7 @@ class MysqlLog:
             rows = self._ask("SHOW BINARY LOGS")
         except (pymysql.Error, OSError) as error:
             raise _explained(error) from error
-        file, at = self._transactions.decoder.file, self._transactions.decoder.position
+        file, at = self._transactions.file, self._transactions.at
         sizes = {row[0]: int(row[1]) for row in rows}
         if sizes.get(file, -1) < at:
             raise Unavailable(f"the file {file} is not there as it was: reading begins anew")

@@ -25,6 +25,8 @@ from roskva.sources.names import table_name
 from roskva.sources.position import BROKEN
 
 _PRINT_DIGITS: Final = 16
+_FIXED: Final = "char"
+_OWN_TEXTS: Final = ("uuid", "inet4", "inet6")
 _TABLE: Final = "BASE TABLE"
 _COLUMNS: Final = """
 SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME FROM information_schema.COLUMNS
@@ -69,7 +71,7 @@ class Descriptions:
         known = describe(self._ask, table.schema, table.table)
         names = None if said is None else [column.name for column in said.columns]
         if not known.fits(table) or names not in (None, [each.name for each in known.columns]):
-            return said
+            return None if said is None else _with_own_texts(said, known)
         if said is not None:
             return Described(known.columns, said.primary)
         self._asked.append(self._now())
@@ -85,6 +87,13 @@ class Descriptions:
             rows = self._ask(_CHARSETS.format(self._collations))
             self._charsets = {int(id): name for id, name in rows}
         return self._charsets.get(collation, f"collation {collation}")
+
+
+def _with_own_texts(said: Described, known: Described) -> Described:
+    """Some types are bytes for a log that names its columns, and have a text of their own."""
+    own = {column.name: column for column in known.columns if column.type in _OWN_TEXTS}
+    columns = (own.get(each.name, each) if each.type == _FIXED else each for each in said.columns)
+    return Described(tuple(columns), said.primary)
 
 
 def describe(ask: Ask, schema: str, table: str) -> Described:

@@ -1,7 +1,7 @@
 """From the events of a binary log to transactions of changes: without I/O.
 
 A transaction is in the log from its GTID to its end, without a gap. Whatever does not fit raises
-`BadMessage`, with the position after which it came.
+`BadMessage`, with its place and the position after which it came.
 
 Rows are named by what the catalog says of their table. If it says nothing that fits (the log is
 older than the table is now, or the key is gone), that is an error of that table only: `broken`
@@ -95,7 +95,7 @@ class Transactions:
         """Why tables could not be read."""
         self.places: dict[int, Place] = {}
         """Of transactions that have something of ours, by the number they have here."""
-        self.decoder = BinlogDecoder(self._layout)
+        self._decoder = BinlogDecoder(self._layout)
         self._tables, self._database = tables, database
         self._names = {split_name(name, database): name for name in tables.names}
         self._catalog, self._gtids = catalog, gtids
@@ -126,12 +126,28 @@ class Transactions:
 
     def take(self, event: bytes, found: list[Received | Doubtful | LogIdle]) -> None:
         try:
-            decoded = self.decoder.decode(event)
+            decoded = self._decoder.decode(event)
             if decoded is not None:
                 self._bytes += len(event)
                 self._take(decoded, found)
         except BadMessage as error:
-            raise BadMessage(f"{error}, after {self.position}") from error
+            raise BadMessage(f"{error}, at {self.file}:{self.at}, after {self.position}") from error
+
+    def take_first(self, event: bytes) -> Event | None:
+        """Before it is known whether the transaction that comes is one that we have."""
+        try:
+            return self._decoder.decode(event)
+        except BadMessage as error:
+            raise BadMessage(f"{error}, at {self.file}:{self.at}") from error
+
+    @property
+    def file(self) -> str:
+        """Of the log, that is being read."""
+        return self._decoder.file
+
+    @property
+    def at(self) -> int:
+        return self._decoder.position
 
     def _take(self, event: Event, found: list[Received | Doubtful | LogIdle]) -> None:
         match event:
@@ -192,7 +208,7 @@ class Transactions:
         gtid = self._expect_transaction()
         if not self._handed_on:
             self._handed_on = True
-            self.places[self._number] = Place(gtid.gtid, self.decoder.file, gtid.start)
+            self.places[self._number] = Place(gtid.gtid, self._decoder.file, gtid.start)
         part = Slice(gtid.gtid, self._changes, end)
         found.append(Received(self._number, part, self._bytes))
         self._changes, self._bytes = [], 0
@@ -261,7 +277,7 @@ class Transactions:
             self._doubt("tables changed", sentence, found)
 
     def _refresh(self) -> None:
-        self.decoder.forget_tables()
+        self._decoder.forget_tables()
         self.broken = []
         self.position = msgspec.structs.replace(self.position, tables=self._catalog.print())
 

@@ -24,7 +24,7 @@ class Meaning(Enum):
     XA_COMMIT = auto()
     XA_ROLLBACK = auto()
     ALTERED = auto()
-    """A table of ours has other columns perhaps."""
+    """A table of ours has other columns perhaps, or is there again."""
     EMPTIED = auto()
     """A table of ours, or a part of it, is gone, or is another one."""
     UNLOGGED = auto()
@@ -57,7 +57,7 @@ _CHANGES: Final = frozenset(
 _DROPS: Final = re.compile(r"(TRUNCATE|DROP\s+TABLES?|RENAME\s+TABLES?)\b", re.IGNORECASE)
 _DROPS_ALL: Final = re.compile(r"DROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 _REPLACES: Final = re.compile(r"CREATE\s+OR\s+REPLACE\s+TABLE\b", re.IGNORECASE)
-_ALTERS: Final = re.compile(r"ALTER\b.*?\bTABLE\b", re.DOTALL | re.IGNORECASE)
+_ALTERS: Final = re.compile(r"(ALTER\b.*?\bTABLE|CREATE\s+TABLE)\b", re.DOTALL | re.IGNORECASE)
 _REPLACES_PARTS: Final = re.compile(
     r"\b(PARTITION|PARTITIONING|RENAME\s+(?!COLUMN|INDEX|KEY)|TABLESPACE)", re.IGNORECASE
 )
