@@ -70,6 +70,13 @@ def test_what_is_left_is_the_last_word_on_each_object_before_each_reset(
         after = found.last
 
 
+def test_resets_may_be_all_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latest, "FEW", 0)
+    reader, entries = logged(["app/a", "app/", "app/b", "app/"], [2])
+    found = read_latest(reader, Marker(1, 0), 4, resets_only=True)
+    assert found == Latest([entries[1], entries[3]], 4, 2)
+
+
 def test_few_are_as_they_are() -> None:
     reader, entries = logged(["app/a", "app/a", "app/b"], [])
     assert read_latest(reader, Marker(1, 0), 3) == Latest(entries, 3)

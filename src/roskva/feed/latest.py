@@ -36,14 +36,16 @@ class Latest(msgspec.Struct, frozen=True):
     """Updates that were left out."""
 
 
-def read_latest(reader: LogReader, after: Marker, end: int) -> Latest | Read:
+def read_latest(
+    reader: LogReader, after: Marker, end: int, *, resets_only: bool = False
+) -> Latest | Read:
     """Not beyond `end`, and not more than fits well into memory; few are as they are."""
     read = reader.read(after, end - after.offset)
     if not isinstance(read, Batch):
         return read
     if read.last == end and read.rows.num_rows <= FEW:
         return Latest(read.entries(), end)
-    gathered = _Gathered()
+    gathered = _Gathered(resets_only)
     gathered.take(read)
     while gathered.last < end and not gathered.enough:
         read = reader.read(Marker(after.lineage, gathered.last), end - gathered.last)
@@ -54,7 +56,8 @@ def read_latest(reader: LogReader, after: Marker, end: int) -> Latest | Read:
 
 
 class _Gathered:
-    def __init__(self) -> None:
+    def __init__(self, resets_only: bool) -> None:
+        self.resets_only = resets_only
         self.last = self.rows = self.waiting = 0
         self.parts: list[pa.RecordBatch] = []
 
@@ -69,7 +72,8 @@ class _Gathered:
     def take(self, batch: Batch) -> None:
         from roskva.feed.arrow import placed
 
-        self.parts.append(placed(batch))
+        rows = placed(batch)
+        self.parts.append(rows.filter(rows["reset"]) if self.resets_only else rows)
         self.last = batch.last
         self.rows += batch.rows.num_rows
         self.waiting += batch.rows.num_rows

@@ -125,7 +125,9 @@ class Flow:
         done.add_done_callback(lambda found: self._have_read(after, found))
 
     def _look(self, after: int, end: int) -> Records | Missing | None:
-        read = read_latest(self._reader, Marker(self._reader.lineage, after), end)
+        only = not self.machine.publishes
+        marker = Marker(self._reader.lineage, after)
+        read = read_latest(self._reader, marker, end, resets_only=only)
         if isinstance(read, Latest):
             return Records(read.entries, read.last, read.superseded)
         return read if isinstance(read, Missing) else None

@@ -18,7 +18,7 @@ import org.apache.kafka.connect.source.SourceRecord;
  * <pre>
  *   reading                       when it streams
  *   COUNT NANOSECONDS             after each batch: changes so far, and when (of CLOCK_MONOTONIC)
- *   at SENT RECEIVED              with `stamps=1`: the column `changed`, microseconds, of each change
+ *   at SENT RECEIVED              with `stamps=1`: the column `sent_us` of each change, and the time
  * </pre>
  *
  * and ends when standard input does.
