@@ -15,6 +15,7 @@ from roskva.config import IngestConfig
 from roskva.disk import RealDisk
 from roskva.feed.reader import LogReader
 from roskva.feed.upkeep import Retention
+from roskva.pipeline.ingest import Ingest
 from roskva.pipeline.publish_sink import NodeAt
 from roskva.pipeline.source_flows import SourceFlows, Standing, companies
 from roskva.sources.change import version_of
@@ -284,3 +285,17 @@ def test_near_flows_are_read_for_together_and_trouble_stays_with_who_has_it() ->
     assert companies({"a": Standing(0), "b": Standing(8), "c": Standing(16)}, near=10) == [
         frozenset("abc")
     ]
+
+
+def test_what_flows_would_publish_can_be_seen_first(
+    spark: SparkSession, changes: WrittenChanges, node: ScriptedNode
+) -> None:
+    changes.add(changed(1, 10), changed(2, "dear"), changed(3, 1, table="orders"))
+    changes.doubt()
+    settings = changes.settings(rows=flow(payload="row.price"))
+    found = Ingest(spark, "rows", settings, changes.data / "pipeline").preview()
+    assert [(p.update.name, p.update.version, p.update.payload) for p in found if p.update] == [
+        ("products/1", str(version_of(1, 2)), b"10")
+    ]
+    assert ["not what the format expects" in p.reason for p in found if p.reason] == [True]
+    assert node.requests == 0

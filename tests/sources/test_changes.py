@@ -7,7 +7,7 @@ from roskva.feed.reader import LogReader
 from roskva.model import Update
 from roskva.simulation.disk import SimulatedDisk
 from roskva.sources.change import NULL, Change, body_of, doubt_of, version_of
-from roskva.sources.changes import ChangesLog, Slice
+from roskva.sources.changes import ChangesLog, Slice, forget_flows
 from roskva.sources.position import Doubt, PostgresPosition
 
 ATTACHED = Doubt("attached", "the source begins")
@@ -115,3 +115,13 @@ def test_a_log_that_is_older_than_its_state_has_no_position() -> None:
     file.write_at(state, 0)
     file.sync()
     assert opened(old).lost
+
+
+def test_the_markers_of_ingests_that_are_no_more_hold_nothing() -> None:
+    disk = SimulatedDisk()
+    log = attached(disk)
+    for name in ("direct", "ingest-cheap", "ingest-gone"):
+        log.set_marker(name, 1)
+    assert forget_flows(disk, "shop", {"cheap"}) == ["gone"]
+    assert sorted(disk.list("shop/changes/markers")) == ["direct", "ingest-cheap"]
+    assert forget_flows(disk, "elsewhere", {"cheap"}) == []

@@ -18,7 +18,7 @@ begun an ordinal in all shards, beside their new epochs, so the doubt that follo
 and clients look once for both (docs/decisions/0042).
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +28,7 @@ from roskva.errors import Damaged
 from roskva.feed.base import Batch, Marker
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
-from roskva.feed.record import read_markers, read_record, write_record
+from roskva.feed.record import MARKERS, read_markers, read_record, write_record
 from roskva.model import NO_GENERATION, Update
 from roskva.sources.change import Change, doubt_of, doubt_record, update_of, version_of
 from roskva.sources.position import Doubt, Position, position_text, read_position
@@ -37,13 +37,27 @@ from roskva.wire.links import ResetApp
 DIRECTORY: Final = "sources"
 LOG: Final = "changes"
 STATE: Final = "state"
+_OF_INGEST: Final = "ingest-"
 STATE_EVERY_US: Final = 1_000_000
 _LONGEST_SENTENCE: Final = 500
 
 
 def marker_of_ingest(name: str) -> str:
     """How the marker of a flow on Spark is called: written by its process, and by nobody else."""
-    return f"ingest-{name}"
+    return f"{_OF_INGEST}{name}"
+
+
+def forget_flows(disk: Disk, directory: str, known: Container[str]) -> list[str]:
+    """Remove the markers of ingests that are no more, or the log would be kept for them for ever;
+    whose they were."""
+    markers = f"{directory}/{LOG}/{MARKERS}"
+    names = disk.list(markers) if disk.exists(markers) else []
+    whole = (name for name in names if name.startswith(_OF_INGEST) and "." not in name)
+    flows = [name.removeprefix(_OF_INGEST) for name in whole]
+    gone = [flow for flow in flows if flow not in known]
+    for flow in gone:
+        disk.remove(f"{markers}/{marker_of_ingest(flow)}")
+    return gone
 
 
 class SourceState(msgspec.Struct, frozen=True):

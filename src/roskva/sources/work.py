@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 import uvloop
 
-from roskva.config import Config, SourceConfig
+from roskva.config import CHANGES_FORMAT, Config, SourceConfig
 from roskva.config.access import read_secret
 from roskva.disk import RealDisk
 from roskva.errors import BadConfig, Unavailable
@@ -32,7 +32,7 @@ from roskva.links.processes import Process, write_report
 from roskva.links.shard_link import SocketLink
 from roskva.metrics import Rates
 from roskva.model import NO_GENERATION, next_generation
-from roskva.sources.changes import DIRECTORY, LOG, ChangesLog
+from roskva.sources.changes import DIRECTORY, LOG, ChangesLog, forget_flows
 from roskva.sources.database import DatabaseLog, Tables
 from roskva.sources.direct import DirectFlow
 from roskva.sources.flow import NAME, Flow
@@ -116,12 +116,19 @@ def _log_class(extra: str) -> Callable[..., DatabaseLog]:
 def open_changes(job: SourceJob) -> ChangesLog:
     """Whoever has it is its only writer."""
     source = job.source
+    directory = str(job.data / DIRECTORY / job.name)
+    ingests = job.config.ingest.items()
+    flows = {n for n, of in ingests if of.format == CHANGES_FORMAT and of.path == job.name}
+    for flow in forget_flows(RealDisk(), directory, flows):
+        _log.warning(
+            "the ingest %s is none of this source's any more: nothing is kept for it", flow
+        )
     retention = Retention(
         source.retention_hours * 3600 * 10**6, source.retention_bytes, source.last_resort_bytes
     )
     return ChangesLog.open(
         RealDisk(),
-        str(job.data / DIRECTORY / job.name),
+        directory,
         job.app,
         lineage=secrets.randbits(62),
         now_us=wall_clock_us(),
