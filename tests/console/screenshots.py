@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from playwright.sync_api import Browser, Page
 from tests.console.browsing import DESKTOP, PHONE, browser, tab
 from tests.console.traffic import PENDING, Scene, traffic
 from tests.serving.nodes import ROSKVA, Node, await_that
+from tests.sources.servers import Postgres
+from tests.sources.shop import served_shop
 
 IMAGES: Final = Path("docs/images")
 SPARK_S: Final = 300.0
@@ -25,6 +28,18 @@ matchers = 2
 format = "json"
 path = "{rows}"
 columns = "app STRING, name STRING, version BIGINT"
+
+[source.stock]
+url = "{database}"
+tables = ["products"]
+
+[ingest.sold-out]
+format = "roskva-changes"
+path = "stock"
+table = "products"
+columns = "id BIGINT, price INT"
+name = "concat('sold-out/', row.id)"
+filter = "row.price = 0"
 """
 _GOOD_ROWS: Final = """{"app": "shop", "name": "offer/1", "version": 1}
 """
@@ -36,31 +51,56 @@ _BAD_ROWS: Final = """{"app": "Shop!", "name": "offer/2", "version": 1}
 def make(images: Path) -> list[Path]:
     with (
         tempfile.TemporaryDirectory() as scratch,
-        _node(Path(scratch)) as node,
+        served_shop("stock") as database,
+        _node(Path(scratch), database.url) as node,
         traffic(node) as scene,
+        _changing(database),
         browser() as chromium,
     ):
         await_that(lambda: _bridged(node), SPARK_S, lambda: str(node.status()["pipeline"]))
         await_that(lambda: _probed(node), SPARK_S, lambda: str(node.status()["probe"]))
-        made = list(_pictures(chromium, node, images, {"now": ("/now", "text=Everything works")}))
+        now = ("/now", "text=Everything works")
+        made = list(_pictures(chromium, node, images, {"now": now, "sources": now}))
         (Path(scratch) / "rows" / "tuesday.json").write_text(_BAD_ROWS)
         _jobs(node)
         return [*made, *_pictures(chromium, node, images, _pages(scene))]
 
 
 @contextmanager
-def _node(scratch: Path) -> Iterator[Node]:
+def _node(scratch: Path, database: str) -> Iterator[Node]:
     rows = scratch / "rows"
     rows.mkdir()
     (rows / "monday.json").write_text(_GOOD_ROWS)
     settings = scratch / "roskva.toml"
-    settings.write_text(_SETTINGS.format(rows=rows))
+    settings.write_text(_SETTINGS.format(rows=rows, database=database))
     node = Node(scratch / "data", "--config", str(settings), pipeline=True, probe=True)
     try:
         node.start()
         yield node
     finally:
         node.end()
+
+
+@contextmanager
+def _changing(database: Postgres) -> Iterator[None]:
+    """Some transactions a second."""
+    stop = threading.Event()
+
+    def run() -> None:
+        database.run("INSERT INTO products SELECT i, 10 FROM generate_series(1, 200) i")
+        while not stop.wait(0.05):
+            database.run(
+                "UPDATE products SET price = random() * 5 "
+                "WHERE id = (SELECT 1 + floor(random() * 200)::bigint)"
+            )
+
+    thread = threading.Thread(target=run, name="changing")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _bridged(node: Node) -> bool:
@@ -109,7 +149,10 @@ def _pictures(
                 page.wait_for_timeout(15_000 if name == "now" else 500)  # for some history
                 page.wait_for_selector(sign)
                 file = images / f"console-{name}{look}.png"
-                page.screenshot(path=file, full_page=file.name != "console-now.png")
+                if name == "sources":
+                    page.locator("section[aria-labelledby=sources]").screenshot(path=file)
+                else:
+                    page.screenshot(path=file, full_page=file.name != "console-now.png")
                 yield file
 
 

@@ -22,7 +22,7 @@ payload = "row"
 
 
 @contextmanager
-def served_shop() -> Iterator[Postgres]:
+def served_shop(source: str = "shop") -> Iterator[Postgres]:
     """In a place that its user can reach, whoever runs the tests."""
     with tempfile.TemporaryDirectory(prefix="roskva-postgres-") as place:
         server = Postgres(Path(place), postgres_binaries())
@@ -30,7 +30,7 @@ def served_shop() -> Iterator[Postgres]:
             server.make()
             server.run(
                 "CREATE TABLE products (id bigint PRIMARY KEY, price int)",
-                "CREATE PUBLICATION roskva_shop FOR TABLE products",
+                f"CREATE PUBLICATION roskva_{source} FOR TABLE products",
             )
             yield server
         finally:

@@ -4,6 +4,7 @@ import { h, many, number, rate, s, size, span } from "./dom.js";
 
 const BOX = [196, 78];
 const PITCH = 104;
+const WORDS = 28;
 const WIDE = { width: 1000, x: { database: 110, changes: 440, flow: 850 }, first: 50 };
 const TALL = { width: 360, x: { database: 128, changes: 128, flow: 226 }, first: 50 };
 
@@ -23,7 +24,7 @@ function flowsOf(source, pipeline) {
     behind: source.last - source.flow, seconds: source.flow_lag_seconds, tone: "",
   });
   for (const part of pipeline.parts.filter((one) => one.source === source.name)) flows.push({
-    title: part.name, rate: null, behind: part.lag_updates ?? 0, seconds: part.lag_seconds ?? 0,
+    title: part.name, state: part.state, rate: null, behind: part.lag_updates ?? 0, seconds: part.lag_seconds ?? 0,
     tone: part.state === "failed" ? "bad" : part.state === "running" ? "" : "off",
   });
   return flows;
@@ -46,7 +47,7 @@ function boxes(source, flows) {
       tone: source.complaints.length ? "bad" : "",
     },
     flows: flows.map((flow) => ({
-      title: flow.title, value: flow.rate === null ? "" : rate(flow.rate),
+      title: flow.title, value: flow.state ?? rate(flow.rate),
       sub: flow.behind ? `${many(flow.behind, "change")}${late(flow.seconds)} behind` : "has passed all on",
       tone: flow.tone || (flow.seconds > 10 ? "warn" : ""),
     })),
@@ -62,9 +63,9 @@ function picture(source, flows, tall) {
   const all = boxes(source, flows);
   const { width, x, first } = tall ? TALL : WIDE;
   const rows = tall ? 2 + flows.length : Math.max(1, flows.length);
-  const height = first * 2 + (rows - 1) * PITCH;
-  const middle = (first * 2 + (rows - 1) * PITCH) / 2;
-  const at = (row) => first + row * PITCH;
+  const at = (row) => first + row * PITCH + (tall && row ? WORDS : 0);
+  const height = at(rows - 1) + first;
+  const middle = height / 2;
   const database = [x.database, tall ? at(0) : middle];
   const changes = [x.changes, tall ? at(1) : middle];
   const drawn = s("svg", { class: `picture${tall ? " tall" : ""}`, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": describe(source, all) });
@@ -75,7 +76,9 @@ function picture(source, flows, tall) {
   drawn.append(
     s("text", { class: "rate", x: tall ? ex + 14 : ex, y: tall ? ey - 2 : ey - 12, "text-anchor": anchor }, rate(source.changes_per_second)),
     s("text", { class: "took", x: tall ? ex + 14 : ex, y: tall ? ey + 15 : ey + 21, "text-anchor": anchor }, behind));
-  flows.forEach((flow, i) => drawn.append(...branch(changes, [x.flow, at(tall ? i + 2 : i)], tall, flow)));
+  const branches = flows.flatMap((flow, i) => branch(changes, [x.flow, at(tall ? i + 2 : i)], tall, flow));
+  const moves = (one) => one.classList.contains("flow");
+  drawn.append(...branches.filter((one) => !moves(one)), ...branches.filter(moves));
   drawn.append(...box(database, all.database), ...box(changes, all.changes));
   all.flows.forEach((flow, i) => drawn.append(...box([x.flow, at(tall ? i + 2 : i)], flow)));
   return drawn;
