@@ -35,6 +35,9 @@ class LogOnly:
     def print(self) -> str:
         return ""
 
+    def survives(self) -> bool:
+        return False
+
 
 def transactions() -> Transactions:
     position = MariaDbGtids(BEGUN.gtids)

@@ -230,6 +230,13 @@ class MariaDb:
         except pymysql.MySQLError:
             return False
 
+    def sync_commits(self, on: bool) -> None:
+        """So that its log and its tables survive a crash of the machine."""
+        self.run(
+            f"SET GLOBAL sync_binlog = {int(on)}",
+            f"SET GLOBAL innodb_flush_log_at_trx_commit = {1 if on else 2}",
+        )
+
     def replicate(self, first: "MariaDb") -> None:
         """From here on; until now it is the same."""
         [(position,)] = first.run("SELECT @@gtid_binlog_pos")

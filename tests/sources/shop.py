@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from tests.serving.nodes import PATIENCE_S, Node, await_that
-from tests.sources.servers import Postgres, postgres_binaries
+from tests.sources.servers import MariaDb, Postgres, postgres_binaries
 
 import roskva
 from roskva.links.processes import read_report
@@ -32,6 +32,18 @@ def served_shop(source: str = "shop") -> Iterator[Postgres]:
                 "CREATE TABLE products (id bigint PRIMARY KEY, price int)",
                 f"CREATE PUBLICATION roskva_{source} FOR TABLE products",
             )
+            yield server
+        finally:
+            server.kill()
+
+
+@contextmanager
+def served_mariadb_shop() -> Iterator[MariaDb]:
+    with tempfile.TemporaryDirectory(prefix="roskva-mariadb-") as place:
+        server = MariaDb(Path(place))
+        try:
+            server.make()
+            server.run("CREATE TABLE products (id bigint PRIMARY KEY, price int)")
             yield server
         finally:
             server.kill()

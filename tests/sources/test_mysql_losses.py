@@ -1,24 +1,37 @@
 """A real MariaDB that has lost something, or is another one: what it takes for a doubt."""
 
+import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.serving.nodes import await_that
 from tests.sources.servers import MariaDb
-from tests.sources.test_mysql import after_one, cause, changes, keys, read, read_changes
+from tests.sources.test_mysql import (
+    after_one,
+    cause,
+    changes,
+    doubts,
+    keys,
+    read,
+    read_changes,
+    row,
+)
 
 from roskva.errors import BadConfig, Unavailable
 from roskva.sources.database import Tables
 from roskva.sources.mysql import MysqlLog
 from roskva.sources.position import GtidPosition
-from roskva.sources.reader import LogIdle
+from roskva.sources.reader import LogIdle, Received
 
+READS = int(os.environ.get("ROSKVA_READS", "300"))
+WRITERS = 4
 PRODUCTS = Tables(("products",))
 TABLE = "CREATE TABLE products (id bigint PRIMARY KEY, name text, price decimal(9,2))"
 
@@ -150,8 +163,12 @@ def test_a_source_that_was_stopped_at_once_goes_on_if_nothing_happened(
     assert cause(log.connect(begun, False)) == "attached"
 
 
-def test_a_database_that_was_killed_goes_on_where_it_was(server: MariaDb, log: MysqlLog) -> None:
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_database_that_was_killed_goes_on_if_it_syncs_its_commits(
+    server: MariaDb, log: MysqlLog, synced: bool
+) -> None:
     log.connect(None, False)
+    server.sync_commits(synced)
     insert(server, 1)
     read_changes(log, 1)
     server.kill()
@@ -159,9 +176,47 @@ def test_a_database_that_was_killed_goes_on_where_it_was(server: MariaDb, log: M
         read(log, lambda found: False)
     position = log_position(log)
     server.start()
+    server.sync_commits(synced)
     insert(server, 2)
     assert cause(log.connect(position, False)) is None
-    assert keys(read_changes(log, 1)) == [("insert", "2")]
+    found = read(log, lambda found: len(changes(found)) == 1)
+    assert keys(changes(found)) == [("insert", "2")]
+    assert doubts(found) == ([] if synced else ["unlogged"])
+    server.sync_commits(False)
+
+
+def test_a_log_that_a_crash_has_cut_off_is_a_doubt(server: MariaDb, log: MysqlLog) -> None:
+    position = after_one(server, log, 1)
+    insert(server, 2)
+    file = server.run("SHOW MASTER STATUS")[0][0]
+    server.kill()
+    path = server.data / file
+    os.truncate(path, path.stat().st_size - 10)
+    server.start()
+    insert(server, 3)
+
+    def found() -> str | None:
+        """Only when it has been tried some times."""
+        opened = log.connect(position, False)
+        if opened.doubt is not None:
+            return opened.doubt.cause
+        with suppress(Unavailable):
+            return next(iter(doubts(read(log, lambda found: bool(doubts(found))))))
+        return None
+
+    assert await_that(found, 60.0) in ("purged", "unlogged", "reset")
+
+
+def test_a_database_that_was_stopped_in_order_goes_on(server: MariaDb, log: MysqlLog) -> None:
+    position = after_one(server, log, 1)
+    insert(server, 2)
+    server.kill(signal.SIGTERM)
+    server.start()
+    insert(server, 3)
+    assert cause(log.connect(position, False)) is None
+    found = read(log, lambda found: len(changes(found)) == 2)
+    assert keys(changes(found)) == [("insert", "2"), ("insert", "3")]
+    assert doubts(found) == []
 
 
 def log_position(log: MysqlLog) -> GtidPosition:
@@ -190,6 +245,46 @@ def test_a_transaction_that_waits_for_a_replica_cannot_be_seen(
         server.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
         writer.join()
     assert log.visible(xids) == xids
+
+
+@pytest.mark.verify
+def test_whoever_is_told_and_looks_finds_the_new_row(server: MariaDb, log: MysqlLog) -> None:
+    """Looked at as often as `ROSKVA_READS` says, while several write, and each commit is synced."""
+    server.run(*(f"INSERT INTO products VALUES ({id}, 'row', 0)" for id in range(WRITERS)))
+    server.sync_commits(True)
+    log.connect(None, False)
+    stop = threading.Event()
+    writers = [threading.Thread(target=write, args=(server, id, stop)) for id in range(WRITERS)]
+    for writer in writers:
+        writer.start()
+    reads, early = 0, 0
+    try:
+        with server.connected() as connection, connection.cursor() as cursor:
+            while reads < READS:
+                for each in log.read(0.05):
+                    if not isinstance(each, Received):
+                        continue
+                    xids = frozenset((each.xid,))
+                    while not log.visible(xids):
+                        early += 1
+                    for change in each.part.changes:
+                        cursor.execute("SELECT price FROM products WHERE id = %s", change.key)
+                        assert cursor.fetchone()[0] >= row(change)["price"]
+                        reads += 1
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+        server.sync_commits(False)
+    sys.stderr.write(f"{reads} reads, {early} times it was too early, 0 stale\n")
+
+
+def write(server: MariaDb, id: int, stop: threading.Event) -> None:
+    with server.connected() as connection, connection.cursor() as cursor:
+        price = 0
+        while not stop.is_set():
+            price += 1
+            cursor.execute("UPDATE products SET price = %s WHERE id = %s", (price, id))
 
 
 @pytest.mark.verify

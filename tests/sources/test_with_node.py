@@ -1,23 +1,34 @@
-"""A node whose database publishes by itself: real PostgreSQL, real processes, real clients."""
+"""A node whose database publishes by itself: real databases, real processes, real clients."""
 
 import asyncio
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 
 import msgspec
+import pytest
 from tests.serving.nodes import PATIENCE_S, ROSKVA, Node, await_that
-from tests.sources.servers import Postgres
-from tests.sources.shop import in_thread, reading, source, watcher
+from tests.sources.servers import MariaDb, Postgres
+from tests.sources.shop import in_thread, reading, served_mariadb_shop, served_shop, source, watcher
+
+Server = Postgres | MariaDb
 
 
-async def _rows_are_told(server: Postgres, node: Node) -> None:
+@pytest.fixture(params=[served_shop, served_mariadb_shop], ids=["postgresql", "mariadb"])
+def shop(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with request.param() as server:
+        yield server
+
+
+async def _rows_are_told(server: Server, node: Node) -> None:
     reading(node)
     async with watcher(node, "products/1") as one:
         server.run("INSERT INTO products VALUES (1, 10)")
         first = await one.told()
         assert msgspec.json.decode(first.payload or b"") == {"id": 1, "price": 10}
-        server.run("BEGIN; UPDATE products SET price = 11; UPDATE products SET price = 12; COMMIT")
+        prices = [f"UPDATE products SET price = {price}" for price in (11, 12)]
+        server.run("BEGIN", *prices, "COMMIT")
         second = await one.told()
         assert msgspec.json.decode(second.payload or b"") == {"id": 1, "price": 12}
         assert second.version > first.version
@@ -35,13 +46,8 @@ async def _rows_are_told(server: Postgres, node: Node) -> None:
         assert now.doubts == 0
         told_unknown = one.unknown
 
-        # The slot is gone while nobody reads, and with it what was changed meanwhile.
         os.kill(now.pid, signal.SIGSTOP)
-        server.run(
-            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active",
-        )
-        await in_thread(lambda: _drop_slot(server))
-        server.run("UPDATE products SET price = 14")
+        await in_thread(lambda: _lose(server))
         os.kill(now.pid, signal.SIGCONT)
         await in_thread(lambda: await_that(lambda: _doubts(node), PATIENCE_S, node.said))
         server.run("UPDATE products SET price = 15")
@@ -55,14 +61,39 @@ def _doubts(node: Node) -> int:
     return 0 if now is None else now.doubts
 
 
-def _drop_slot(server: Postgres) -> None:
-    active = "SELECT 1 FROM pg_replication_slots WHERE active"
-    await_that(lambda: not server.run(active), PATIENCE_S)
+def _lose(server: Server) -> None:
+    """A change, while nobody reads."""
+    if isinstance(server, Postgres):
+        _lose_slot(server)
+    else:
+        _lose_log(server)
+
+
+def _lose_slot(server: Postgres) -> None:
+    active = "FROM pg_replication_slots WHERE active"
+    server.run(f"SELECT pg_terminate_backend(active_pid) {active}")
+    await_that(lambda: not server.run(f"SELECT 1 {active}"), PATIENCE_S)
     server.run("SELECT pg_drop_replication_slot('roskva_shop')")
+    server.run("UPDATE products SET price = 14")
+
+
+def _lose_log(server: MariaDb) -> None:
+    for (id,) in server.run(
+        "SELECT id FROM information_schema.PROCESSLIST WHERE command = 'Binlog Dump'"
+    ):
+        server.run(f"KILL {id}")
+    server.run("UPDATE products SET price = 14", "FLUSH BINARY LOGS")
+    file = server.run("SHOW MASTER STATUS")[0][0]
+
+    def gone() -> bool:
+        server.run(f"PURGE BINARY LOGS TO '{file}'")
+        return len(server.run("SHOW BINARY LOGS")) == 1
+
+    await_that(gone, PATIENCE_S)
 
 
 def test_rows_are_told_whoever_is_killed_and_what_is_lost_is_unknown(
-    shop: Postgres, node: Node
+    shop: Server, node: Node
 ) -> None:
     asyncio.run(_rows_are_told(shop, node))
     said = subprocess.run(
@@ -73,4 +104,5 @@ def test_rows_are_told_whoever_is_killed_and_what_is_lost_is_unknown(
     ).stdout.splitlines()
     assert said[0].endswith("the source begins")
     assert "insert  shop/products/1" in said[1]
-    assert any("slot" in line for line in said[1:])
+    lost = "slot" if isinstance(shop, Postgres) else "deleted"
+    assert any(lost in line for line in said[1:])

@@ -74,7 +74,9 @@ _REFUSED: Final = {
     40: "transactions that are compressed: SET GLOBAL binlog_transaction_compression = OFF",
     42: "GTIDs with tags",
 }
-_STANDALONE, _PREPARED, _COMPLETED = 1, 64, 128
+_ARTIFICIAL: Final = 0x20
+"""A flag of events that are not in the log."""
+_STANDALONE, _PREPARED = 1, 64
 """Flags of MariaDB's GTIDs."""
 
 
@@ -122,10 +124,13 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Rotated(msgspec.Struct, frozen=True):
-    """What follows is in this file."""
+    """What follows is in this file, says the server."""
 
     file: str
-    at: int
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The file was ended in order."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -136,7 +141,7 @@ class Incident(msgspec.Struct, frozen=True):
     """The server has lost events."""
 
 
-Event = Gtid | Rows | Query | Committed | Prepared | Rotated | Heartbeat | Incident
+Event = Gtid | Rows | Query | Committed | Prepared | Rotated | Ended | Heartbeat | Incident
 
 
 class TableMap(msgspec.Struct, frozen=True):
@@ -178,6 +183,7 @@ class BinlogDecoder:
         self._decode: dict[int, Callable[[bytes, int], Event | None]] = {
             Kind.QUERY: self._query,
             Kind.QUERY_COMPRESSED: self._compressed_query,
+            Kind.STOP: lambda event, end: Ended(),
             Kind.ROTATE: self._rotate,
             Kind.FORMAT: self._format,
             Kind.XID: lambda event, end: Committed(self.position),
@@ -240,11 +246,14 @@ class BinlogDecoder:
 
     # Files and transactions.
 
-    def _rotate(self, event: bytes, end: int) -> Rotated:
+    def _rotate(self, event: bytes, end: int) -> Rotated | Ended:
+        """In the log where a file ends; made by the server where it begins to send one."""
         (at,) = _ROTATE.unpack_from(event, HEADER_BYTES)
-        self.file = event[HEADER_BYTES + 8 : end].decode()
-        self.position = at
-        return Rotated(self.file, at)
+        file = event[HEADER_BYTES + 8 : end].decode()
+        if not _HEADER.unpack_from(event)[-1] & _ARTIFICIAL:
+            return Ended()
+        self.file, self.position = file, at
+        return Rotated(file)
 
     def _format(self, event: bytes, end: int) -> None:
         """Version, its server, a time, the lengths of headers, and whether there are checksums."""

@@ -43,6 +43,7 @@ _CONNECT_S: Final = 10
 _ANSWER_S: Final = 60
 _FORGOTTEN_S: Final = 2.5 * HEARTBEAT_S
 _REGISTER: Final = 0x15
+_MOST_REFUSALS: Final = 3
 _NOT_THERE: Final = 1236
 """The server cannot go on where it is asked to."""
 _REPLICAS: Final = 1 << 30
@@ -68,6 +69,9 @@ class MysqlLog:
         self._stream: BinlogStream | None = None
         self._transactions: Transactions | None = None
         self._problems: Sequence[ServerProblem] = ()
+        self._refused_after, self._refusals = "", 0
+        """The transactions after which the server could not go on, although it had begun to; and
+        how often."""
         self._drained = False
         """Nothing had come that was not read."""
         self._behind: tuple[str, int, float] | None = None
@@ -90,6 +94,7 @@ class MysqlLog:
             if doubt is not None:
                 position = GtidPosition(self._server.end(), found.server, tables=found.tables)
                 self._await_first(self._begin(position, position.gtids))
+                self._refusals = 0
         except BadMessage as error:
             raise Unavailable(str(error)) from error
         except (pymysql.Error, OSError) as error:
@@ -100,6 +105,8 @@ class MysqlLog:
 
     def _go_on(self, ours: GtidPosition, found: GtidServer, adopt: bool) -> Doubt | None:
         """With the last transaction that we have, if it is still the same there."""
+        if self._refused_after == ours.gtids and self._refusals >= _MOST_REFUSALS:
+            return Doubt("purged", f"the server cannot read its own log after {ours}")
         position = msgspec.structs.replace(ours, server=found.server)
         if not ours.last_at:
             if self._server.end() != ours.gtids:
@@ -203,11 +210,19 @@ class MysqlLog:
                 event = stream.event(0)
             self._drained = event is None
             transactions.note_idle(found)
+        except RefusedByServer as error:
+            if error.number == _NOT_THERE:
+                self._note_refusal(transactions.position.gtids)
+            raise
         except BadMessage as error:
             raise Unavailable(f"{error}: reading goes on from what is durable") from error
         except (pymysql.Error, OSError) as error:
             raise _explained(error) from error
         return found
+
+    def _note_refusal(self, gtids: str) -> None:
+        again = self._refused_after == gtids
+        self._refused_after, self._refusals = gtids, self._refusals + 1 if again else 1
 
     # What the events do not say.
 
@@ -221,6 +236,10 @@ class MysqlLog:
 
     def print(self) -> str:
         return self._look_at_tables().print
+
+    def survives(self) -> bool:
+        [row] = self._ask("SELECT @@GLOBAL.sync_binlog, @@GLOBAL.innodb_flush_log_at_trx_commit")
+        return tuple(map(int, row)) == (1, 1)
 
     # Answering.
 
@@ -305,7 +324,12 @@ class MysqlLog:
         try:
             self._open_asking()
             tables = self._look_at_tables().problems
-            return [*self._setting_problems(), *self._right_problems(), *tables]
+            return [
+                *self._setting_problems(),
+                *self._crash_problems(),
+                *self._right_problems(),
+                *tables,
+            ]
         except (pymysql.Error, OSError) as error:
             raise _explained(error) from error
         finally:
@@ -345,6 +369,17 @@ class MysqlLog:
                 )
             )
         return found + (self._server.problems() if log else [])
+
+    def _crash_problems(self) -> list[ServerProblem]:
+        if self.survives():
+            return []
+        return [
+            ServerProblem(
+                "after a crash the log may lack what the tables have: that is a doubt each time",
+                "SET GLOBAL sync_binlog = 1, GLOBAL innodb_flush_log_at_trx_commit = 1;"
+                "  -- and in the configuration",
+            )
+        ]
 
     def _right_problems(self) -> list[ServerProblem]:
         [(user,)] = self._ask("SELECT CURRENT_USER()")

@@ -26,12 +26,14 @@ from roskva.errors import BadMessage, BadName
 from roskva.sources.binlog import (
     BinlogDecoder,
     Committed,
+    Ended,
     Event,
     Gtid,
     Incident,
     Layout,
     Prepared,
     Query,
+    Rotated,
     Row,
     Rows,
     TableMap,
@@ -66,6 +68,9 @@ class Catalog(Protocol):
 
     def print(self) -> str:
         """Of the tables, as they are now."""
+
+    def survives(self) -> bool:
+        """Whether the log and the tables are the same after a crash of the server's machine."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -103,6 +108,7 @@ class Transactions:
         """The last one that was handed on."""
         self._again = False
         """The transaction that comes is one that we have."""
+        self._file, self._ended = "", False
         self._number = 0
         self._gtid: Gtid | None = None
         self._open = False
@@ -136,7 +142,10 @@ class Transactions:
     def take_first(self, event: bytes) -> Event | None:
         """Before it is known whether the transaction that comes is one that we have."""
         try:
-            return self._decoder.decode(event)
+            decoded = self._decoder.decode(event)
+            if isinstance(decoded, Rotated):
+                self._go_to(decoded.file, [])
+            return decoded
         except BadMessage as error:
             raise BadMessage(f"{error}, at {self.file}:{self.at}") from error
 
@@ -162,8 +171,24 @@ class Transactions:
             case Prepared(xid=xid):
                 self._keep_prepared(xid)
                 self._commit(found)
+            case Rotated(file=file):
+                self._go_to(file, found)
+            case Ended():
+                self._ended = True
             case Incident():
                 self._doubt("unlogged", "the server says that it has lost a part of its log", found)
+
+    def _go_to(self, file: str, found: list[Received | Doubtful | LogIdle]) -> None:
+        """A file that does not say that it ends was left by a server that was killed."""
+        crashed = self._file not in ("", file) and not self._ended
+        self._file, self._ended = file, False
+        if crashed and (self._gtid is not None or not self._catalog.survives()):
+            sentence = (
+                "the server was killed, and what its log has may not be what its tables have: "
+                "see sync_binlog and innodb_flush_log_at_trx_commit"
+            )
+            self._doubt("unlogged", sentence, found)
+            self._gtid, self._changes, self._handed_on, self._again = None, [], False, False
 
     # Transactions.
 
