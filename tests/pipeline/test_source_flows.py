@@ -11,10 +11,11 @@ from tests.pipeline.changes import NOW_US, WrittenChanges, changed, flow
 from tests.pipeline.scripted_node import ScriptedNode
 from tests.serving.nodes import await_that
 
-from roskva.config import IngestConfig
+from roskva.config import IngestConfig, SourceConfig, load
 from roskva.disk import RealDisk
 from roskva.feed.reader import LogReader
 from roskva.feed.upkeep import Retention
+from roskva.pipeline.flow import table_in_log
 from roskva.pipeline.ingest import Ingest
 from roskva.pipeline.publish_sink import NodeAt
 from roskva.pipeline.source_flows import SourceFlows, Standing, companies
@@ -23,6 +24,7 @@ from roskva.sources.losses import losses
 from roskva.wire.admin import PartNow
 
 PATIENCE_S = 60.0
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -299,3 +301,26 @@ def test_what_flows_would_publish_can_be_seen_first(
     ]
     assert ["not what the format expects" in p.reason for p in found if p.reason] == [True]
     assert node.requests == 0
+
+
+def test_the_flows_of_the_documents_do_what_is_said_there(
+    spark: SparkSession, changes: WrittenChanges, node: ScriptedNode, tmp_path: Path
+) -> None:
+    said = (ROOT / "docs/sources.md").read_text().partition("## Flows on Spark")[2]
+    settings = tmp_path / "roskva.toml"
+    settings.write_text(said.partition("```toml\n")[2].partition("```")[0])
+    changes.add(changed(17, 9, 10), changed(18, 11, 10), changed(19, None, 10))
+    with Flowing(spark, changes, node, **load(settings).ingest) as flowing:
+        flowing.through()
+        told = flowing.told()
+    assert told.keys() == {"cheaper/17", "gone/19"}
+    assert told["cheaper/17"][0]["payload"] == "eyJwcmljZSI6OX0="
+
+
+def test_tables_are_found_however_the_settings_call_them() -> None:
+    postgres = SourceConfig(url="postgresql://db/shop")
+    mariadb = SourceConfig(url="mariadb://db/shop")
+    assert [table_in_log(t, postgres) for t in (None, "a", "public.a", "shop.a")] == [
+        *(None, "a", "a", "shop.a")
+    ]
+    assert [table_in_log(t, mariadb) for t in ("a", "shop.a", "public.a")] == ["a", "a", "public.a"]

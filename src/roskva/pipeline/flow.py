@@ -12,10 +12,11 @@ import logging
 import time
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from roskva.config import IngestConfig
+from roskva.config import Config, SourceConfig
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Marker
 from roskva.feed.reader import LogReader
@@ -29,7 +30,6 @@ from roskva.wire.admin import PartNow
 
 _log = logging.getLogger(__name__)
 _KEEP_EVERY_S: Final = 1.0
-_DEFAULT_SCHEMAS: Final = ("", "public")
 
 
 class FlowCounters(msgspec.Struct):
@@ -46,18 +46,17 @@ class FlowCounters(msgspec.Struct):
 
 
 class Flow:
-    def __init__(
-        self, name: str, source: str, ingest: IngestConfig, directory: Path, place: str
-    ) -> None:
+    def __init__(self, name: str, config: Config, directory: Path, place: str) -> None:
         """`directory`: its own; `place`: that of its source."""
-        self.name, self.source, self.ingest = name, source, ingest
+        self.name, self.ingest = name, config.ingest[name]
+        source = self.ingest.path or ""
+        self.table = table_in_log(self.ingest.table, config.source[source])
+        """None: all."""
         self._directory, self._place = directory, place
         self.counted = read_report(directory / COUNTERS, FlowCounters) or FlowCounters()
         self.part = PartNow(name=f"ingest {name}", source=source, together=0)
         self.marker: Marker | None = None
         """None: the log has not begun."""
-        self.table = table_in_log(ingest.table)
-        """As the log names it; None: all."""
         self._kept: Marker | None = None
         self._keep_at = 0.0
         self._loss: Loss | None = None
@@ -151,12 +150,14 @@ class Flow:
             part.lag_seconds = _lag_s(reader, self.marker)
 
 
-def table_in_log(given: str | None) -> str | None:
-    """Of what the settings name, as they name it."""
+def table_in_log(given: str | None, source: SourceConfig) -> str | None:
+    """Of a table, as the settings name it."""
     if given is None:
         return None
+    url = urlsplit(source.url or "")
+    default = "public" if url.scheme.startswith("postgres") else unquote(url.path.strip("/"))
     schema, _, table = given.rpartition(".")
-    return table_name(None if schema in _DEFAULT_SCHEMAS else schema, table)
+    return table_name(None if schema in ("", default) else schema, table)
 
 
 def _lag_s(reader: LogReader, marker: Marker) -> float:

@@ -108,6 +108,7 @@ class Ingest:
         self.name, self.directory = name, directory
         self._config, self._data = settings.ingest[name], settings.node.data
         self._url, self._spark = url, spark
+        self._sources = settings.source
         # A value that cannot be computed is null, instead of the end of the query.
         spark.conf.set("spark.sql.ansi.enabled", "false")
         spark.dataSource.register(PublishSink)
@@ -167,9 +168,10 @@ class Ingest:
         if config.format != CHANGES_FORMAT:
             return rows_to_ingest(self._spark, config)
         self._spark.dataSource.register(ChangesSource)
-        place = self._data / DIRECTORY / (config.path or "")
+        source = config.path or ""
+        place = self._data / DIRECTORY / source
         log = self._spark.readStream.format(CHANGES_FORMAT).load(str(place))
-        return change_rows(log, config.columns, table_in_log(config.table))
+        return change_rows(log, config.columns, table_in_log(config.table, self._sources[source]))
 
 
 def _preview(translated: Row) -> Preview:

@@ -99,7 +99,7 @@ class SourceFlows:
         self._feed: ChangesFeed | None = None
         self._node = node or NodeAt("", str(data), flow=self._app)
         self.flows = {
-            name: Flow(name, source, config.ingest[name], directory, self._place)
+            name: Flow(name, config, directory, self._place)
             for name, directory in directories.items()
         }
         self._passengers: dict[str, Passenger] = {}
