@@ -71,6 +71,9 @@ soak: $(STAMP)
 	@tools/java.sh
 	ROSKVA_SOAK_MINUTES=20 $(BIN)/pytest -s -m verify $(NIGHT)
 	ROSKVA_KILL_ROUNDS=100 $(BIN)/pytest -m verify tests/pipeline/test_with_node.py
+	@tools/postgres.sh
+	ROSKVA_WORK_MINUTES=10 ROSKVA_WORK_KILLS=40 ROSKVA_READS=3000 ROSKVA_MUTATIONS=100000 ROSKVA_ROWS=1000000 \
+	  $(BIN)/pytest -s -m verify tests/sources
 
 sim: $(STAMP)
 	$(BIN)/roskva sim --seeds 500

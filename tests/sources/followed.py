@@ -67,7 +67,14 @@ class Followed:
 
     @property
     def why(self) -> str:
-        return "" if self._follower is None else self._follower.why
+        """It does not read, or not all."""
+        if self._follower is None:
+            return ""
+        return "; ".join((self._follower.why, *self._follower.complaints)).strip("; ")
+
+    @property
+    def changed(self) -> int:
+        return 0 if self._follower is None else self._follower.changed
 
     @property
     def alarm(self) -> bool:

@@ -140,6 +140,18 @@ class Postgres:
         """In order: its standbys have everything."""
         self.kill(signal.SIGINT)
 
+    def encrypt(self, certificates: Path, rule: str) -> None:
+        """From now on a role gets in by this rule, before all others."""
+        for name in ("server.crt", "server.key"):
+            shutil.copy(certificates / name, self.data / name)
+            (self.data / name).chmod(0o600)
+            self._own(self.data / name)
+        rules = self.data / "pg_hba.conf"
+        rules.write_text(f"{rule}\n{rules.read_text()}")
+        self.stop()
+        self.configure("ssl = on")
+        self.start()
+
     def promote(self) -> None:
         self.administer("SELECT pg_promote()")
         await_that(lambda: not self.administer("SELECT pg_is_in_recovery()")[0][0], _START_S)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.serving.nodes import PATIENCE_S, await_that
 from tests.sources.followed import Followed
 from tests.sources.postgres_losses import LOSSES, set_up
 from tests.sources.servers import Postgres, postgres_binaries
@@ -45,7 +46,7 @@ def _goes_on(server: Postgres, source: Followed) -> None:
     source.told("products/3")
     source.told("orders/3")
     assert len(source.doubts()) == source.seen
-    assert source.why == ""
+    await_that(lambda: not source.why, PATIENCE_S, lambda: source.why)
 
 
 def _provoked(server: Postgres, source: Followed, name: str, when: str) -> None:

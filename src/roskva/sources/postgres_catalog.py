@@ -45,9 +45,11 @@ _TABLES: Final = f"""
 SELECT n.nspname, c.relname, c.oid, c.relreplident::text,
   {_PRIMARY_KEY}, {_KEY_OF.format("indisreplident")},
   ARRAY(SELECT attname::text FROM pg_attribute
-        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum),
+        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+        ORDER BY attnum),
   ARRAY(SELECT attnum::int FROM pg_attribute
-        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum),
+        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+        ORDER BY attnum),
   ARRAY(SELECT f.oid || '/' || f.relfilenode FROM pg_class f
         WHERE f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
         ORDER BY f.oid),
@@ -218,14 +220,16 @@ def _table_problems(
         ]
     if missing := [column for column in key if column not in table.columns]:
         return [
-            ServerProblem(f"{name} has no column {missing[0]}", f"name others under keys.{name}")
+            ServerProblem(
+                f"{name} has no column {missing[0]}",
+                f"name others under keys.{name}; a generated column is never sent",
+            )
         ]
     if sent is not None and (missing := [column for column in key if column not in sent]):
         return [
             ServerProblem(
                 f"{name} is published without {missing[0]}, which its key needs",
-                f"publish all columns, or name others under keys.{name}; a generated column is "
-                "never sent",
+                f"publish all columns, or name others under keys.{name}",
             )
         ]
     known = {"d": table.primary, "i": table.index, "f": table.columns}.get(table.identity, [])
