@@ -139,7 +139,6 @@ LOSSES: Final = {
             _MISSED,
             "ALTER TABLE products RENAME COLUMN number TO id",
         ),
-        at_work="tables changed",
     ),
     "a column of the key is made anew": Loss(
         "tables changed",

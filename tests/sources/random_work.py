@@ -74,9 +74,14 @@ NAMES: Final = [
 ]
 
 
+FLOW: Final = "flow"
+"""A flow on Spark calls items so."""
+
+
 def row_of(name: str) -> tuple[str, tuple[object, ...]]:
     """A question for its number."""
     table, *key = name.split("/")
+    table = "items" if table == FLOW else table
     if table == "stock":
         place = key[0].replace("%2f", "/").replace("%25", "%")
         return "SELECT v FROM stock WHERE place = %s AND id = %s", (place, int(key[1]))

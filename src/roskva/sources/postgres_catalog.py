@@ -118,7 +118,7 @@ def look_at_tables(ask: Ask, version: int, publication: str, tables: Tables) -> 
         if table is not None:
             numbers = dict(zip(table.columns, table.numbers, strict=True))
             key_numbers = [numbers.get(column) for column in key]
-            parts.append((name, table.oid, key, key_numbers, table.files, table.entries))
+            parts.append((name, table.oid, key_numbers, table.files, table.entries))
     digest = sha256(repr(parts).encode()).hexdigest()[:_PRINT_DIGITS]
     numbers_of_tables = frozenset(table.oid for table in found.values())
     return TablesNow(BROKEN if problems else digest, numbers_of_tables, problems)
