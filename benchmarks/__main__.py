@@ -52,7 +52,8 @@ BENCHMARKS: Final = {
     "pipeline": "Spark: the reliable path, and what it takes at rest and at work",
     "sources.backlog": "databases that publish: what a reader has missed, beside Debezium",
     "sources.told": "… from a commit to the client, and how many changes/s",
-    "sources.flows": "… several flows of one database, on Spark too, and one that is far behind",
+    "sources.flows": "… several flows of one database, most of them on Spark",
+    "sources.behind": "… a flow that is a million changes behind",
     "audit": "the audit of many clients",
 }
 """Each is a module of this package; the report has them in this order."""

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -23,26 +23,34 @@ class Relay:
         with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._to))
-                for source, sink, counts in ((client, server, False), (server, client, True)):
-                    pump = threading.Thread(
-                        target=self._pump, args=(source, sink, counts), daemon=True
-                    )
-                    pump.start()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, counts: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(_CHUNK):
-                if counts:
-                    with self._lock:
-                        self.said += len(data)
-                sink.sendall(data)
-        for end in (source, sink):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
+            asking = threading.Thread(target=_pump, args=(client, server), daemon=True)
+            asking.start()
+            _pump(server, client, self._count)
+            asking.join()
+
+    def _count(self, said: int) -> None:
+        with self._lock:
+            self.said += said
 
     def close(self) -> None:
         self._listener.close()
+
+
+def _pump(
+    source: socket.socket, sink: socket.socket, count: Callable[[int], None] = lambda said: None
+) -> None:
+    """Until one of them is closed; then both are."""
+    with suppress(OSError):
+        while data := source.recv(_CHUNK):
+            count(len(data))
+            sink.sendall(data)
+    for end in (source, sink):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from benchmarks.result import Result
 from benchmarks.serving.servers import Server
-from benchmarks.sources import backlog, flows, peer, told
+from benchmarks.sources import backlog, behind, flows, peer, told
 from benchmarks.sources.relay import relayed
 from benchmarks.turns import OURS
 
@@ -78,13 +78,21 @@ def test_amplification_is_that_of_one_flow() -> None:
     assert alone.note == "more flows: There is no Java."
 
 
+def test_delays_through_spark_are_a_row_for_each_number_of_flows() -> None:
+    results = flows.through_spark({2: [100.0, 200.0, 300.0], 5: [400.0]})
+    assert [(r.at, r.value, r.met) for r in results] == [
+        *((2, 200.0, True), (5, 400.0, None)),
+        *((2, 300.0, None), (5, 400.0, None)),
+    ]
+
+
 def test_what_a_flow_does_to_others_is_the_median_of_neighbouring_turns() -> None:
     turns = [
-        flows.Turn(4.0, 4.4, 600_000),
-        flows.Turn(5.0, 5.0, 500_000),
-        flows.Turn(4, 8, 700_000),
+        behind.Turn(4.0, 4.4, 600_000),
+        behind.Turn(5.0, 5.0, 500_000),
+        behind.Turn(4, 8, 700_000),
     ]
-    rate, others = flows.behind(turns)
+    rate, others = behind.results(turns)
     assert (rate.value, rate.met) == (600_000, True)
     assert others.value == pytest.approx(1.1)
     assert others.met
