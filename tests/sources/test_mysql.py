@@ -11,6 +11,7 @@ from tests.serving.nodes import await_that
 from tests.sources.servers import MariaDb
 
 from roskva.errors import BadConfig
+from roskva.sources import mysql
 from roskva.sources.change import Change
 from roskva.sources.database import Tables
 from roskva.sources.mysql import MysqlLog
@@ -395,3 +396,16 @@ def test_a_check_says_what_is_missing_and_what_mends_it(server: MariaDb, log: My
         "there is no table stock, or it may not be read",
     ]
     assert guest[1].remedy == "GRANT REPLICATION SLAVE ON *.* TO `guest`@`%`;"
+
+
+def test_who_is_late_takes_what_comes_together(
+    server: MariaDb, log: MysqlLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql, "_LATE_S", -60.0)  # whatever comes was written long ago
+    log.connect(None, False)
+    server.run(
+        "BEGIN NOT ATOMIC DECLARE i int DEFAULT 0; WHILE i < 300 DO "
+        "INSERT INTO products VALUES (i, 'one', 1); SET i = i + 1; END WHILE; END"
+    )
+    found = read_changes(log, 300)
+    assert keys(found) == [("insert", str(i)) for i in range(300)]

@@ -39,6 +39,10 @@ from roskva.sources.reader import Doubtful, LogIdle, LogOpened, Received
 _MOST_TOGETHER: Final = 20_000
 """Events of one `read`."""
 _MOST_BYTES: Final = 8 << 20
+_LATE_S: Final = 2.0
+_GATHER_S: Final = 0.005
+"""Who is so late waits a moment for more: the server sends events one by one, and what has come
+together is asked for, appended and synced together."""
 _CONNECT_S: Final = 10
 _ANSWER_S: Final = 60
 _FORGOTTEN_S: Final = 2.5 * HEARTBEAT_S
@@ -201,13 +205,15 @@ class MysqlLog:
         try:
             event = stream.event(timeout_s)
             count = size = 0
+            until = time.monotonic() + timeout_s
             while event is not None:
                 transactions.take(event, found)
                 count += 1
                 size += len(event)
                 if count >= _MOST_TOGETHER or size >= _MOST_BYTES:
                     break
-                event = stream.event(0)
+                waits = _is_late(event) and time.monotonic() < until
+                event = stream.event(_GATHER_S if waits else 0)
             self._drained = event is None
             transactions.note_idle(found)
         except RefusedByServer as error:
@@ -413,6 +419,12 @@ def connection_arguments(url: str, password: str | None, ca: str | None) -> dict
     if ca is not None:
         arguments |= {"ssl_ca": ca, "ssl_verify_cert": True, "ssl_verify_identity": True}
     return arguments
+
+
+def _is_late(event: bytes) -> bool:
+    """An event begins with the second in which it was written, if it was."""
+    written = int.from_bytes(event[:4], "little")
+    return 0 < written < time.time() - _LATE_S
 
 
 def _explained(error: Exception) -> Unavailable:
