@@ -1,5 +1,6 @@
 """Logs of changes, for tests that need no database."""
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,13 @@ class WrittenChanges:
             now_us=NOW_US,
             config=self._config,
         )
+
+    def begin_anew(self) -> None:
+        """Its log was lost."""
+        self.close()
+        shutil.rmtree(self.place)
+        self.log = self._open(2000)
+        self.doubt()
 
     def doubt(self) -> None:
         self._ordinal += 1

@@ -54,7 +54,9 @@ class Flowing:
         settings = changes.settings(**flows)
         self.changes, self.directories = changes, directories
         self._node = node
-        self.flows = SourceFlows(spark, "shop", settings, directories, node=NodeAt(node.url, ""))
+        self.flows = SourceFlows(
+            spark, "shop", settings, directories, node=lambda: NodeAt(node.url, "")
+        )
 
     def __enter__(self) -> "Flowing":
         return self
@@ -259,6 +261,20 @@ def test_what_is_gone_before_a_flow_has_read_it_is_a_doubt(
     assert losses(RealDisk(), str(changes.place)) == []
     assert flowing.told()["products/1"][-1]["version"] == str(version_of(1, changes.log.last - 1))
     changes.close()
+
+
+def test_a_log_that_was_lost_as_a_whole_is_read_from_its_beginning(
+    spark: SparkSession, changes: WrittenChanges, node: ScriptedNode
+) -> None:
+    changes.add(*(changed(key, 1) for key in range(50)))
+    with Flowing(spark, changes, node, rows=flow()) as flowing:
+        flowing.through()
+        changes.begin_anew()
+        changes.add(changed(1, 2))
+        parts = flowing.through()
+        [_, again] = flowing.told()["products/1"]
+    assert again["version"] == str(version_of(2, 2))
+    assert parts["rows"].lost == 0
 
 
 def test_near_flows_are_read_for_together_and_trouble_stays_with_who_has_it() -> None:

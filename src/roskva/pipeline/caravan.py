@@ -79,6 +79,8 @@ class Caravan:
         self.noticed = frozenset[str]()
         """Of those that have left, who was dealt with."""
         self.query: StreamingQuery | None = None
+        self.lineage = 0
+        """Of the log that it reads."""
         self._failure = ""
 
     @property
@@ -94,6 +96,7 @@ class Caravan:
 
     def start(self, starts: Mapping[str, Marker], scratch: Path | None, *, lags: bool) -> None:
         first = min(starts.values(), key=lambda marker: marker.offset)
+        self.lineage = first.lineage
         flows = [
             Boarding(each.sql, starts[each.flow.name].offset, each.prefix)
             for each in self._passengers
@@ -131,7 +134,7 @@ class Caravan:
     def _deliver(self, rows: DataFrame, batch: int) -> None:
         """On a thread of the query's own."""
         try:
-            self._delivery.deliver(rows.toArrow())
+            self._delivery.deliver(rows.toArrow(), self.lineage)
         except Exception as error:
             self._failure = str(error)  # Spark would only say where it was raised
             raise
@@ -161,15 +164,16 @@ class Delivery:
         with self._lock:
             pass
 
-    def deliver(self, rows: pa.Table) -> None:
-        """`rows`: as `changes.updates_of_flows` makes them."""
+    def deliver(self, rows: pa.Table, lineage: int) -> None:
+        """`rows`: as `changes.updates_of_flows` makes them. Those of another log are left: in it
+        flows stand elsewhere."""
         with self._lock:
             if self._stopping.is_set():
                 return
             own = pc.invert(pc.equal(rows["flow"], MILESTONE))
             ranges = [read_milestone(m) for m in rows.filter(pc.invert(own))["payload"].to_pylist()]
-            if not ranges:
-                return  # a beat
+            if not ranges or ranges[0].lineage != lineage:
+                return  # a beat has none
             reach = max(ranges, key=lambda reach: reach.last)
             items = self._items(rows.filter(own))
             self._count_superseded(ranges)
@@ -177,6 +181,8 @@ class Delivery:
 
     def _items(self, rows: pa.Table) -> list[Item]:
         """The last word on each object; what cannot be published is buried."""
+        absent = self.left | {n for n, flow in enumerate(self._flows) if flow.waits}
+        rows = rows.filter(pc.invert(pc.is_in(rows["flow"], pa.array(absent, pa.int32()))))
         found, dead = list[Item](), dict[int, list[tuple[int, str]]]()
         for number, count in Counter(rows["flow"].to_pylist()).items():
             self._flows[number].counted.rows += count
@@ -185,8 +191,6 @@ class Delivery:
             self._flows[number].counted.superseded += count
         names = ("flow", "offset", "name", "version", "source", "payload", "wrong")
         for number, offset, *told in zip(*(kept[n].to_pylist() for n in names), strict=True):
-            if number in self.left or self._flows[number].waits:
-                continue
             name, version, source, payload, wrong = told
             try:
                 update = update_from(self._app, name, str(version), source, payload, wrong)

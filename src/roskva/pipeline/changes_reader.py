@@ -161,7 +161,10 @@ def changes_within(feeds: Feeds, starts: dict[int, Marker], size: int) -> int:
 def changes_in(
     feeds: Feeds, wanted: ShardRange, prefixes: Sequence[str], last_only: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Of a range, and its milestone."""
+    """Of a range, and its milestone; nothing of a log that is another one by now."""
+    reader = feeds.reader(SHARD)
+    if reader is None or not reader.end() or reader.lineage != wanted.lineage:
+        return
     found, lost, after = _Gathered(prefixes, last_only), list[tuple[int, int]](), wanted.after
     for batch in batches(feeds, wanted, strict=False):
         if batch.first > after + 1:

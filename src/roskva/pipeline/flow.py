@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from roskva.config import Config, SourceConfig
-from roskva.disk import RealDisk
+from roskva.disk import RealDisk, storage_errors
 from roskva.feed.base import START, Batch, Marker
 from roskva.feed.reader import LogReader
 from roskva.feed.record import read_markers, write_marker
@@ -84,14 +84,16 @@ class Flow:
 
     def keep(self, now: float = 0.0) -> None:
         """`now`: once a second is enough."""
-        if (now and now < self._keep_at) or self.marker in (None, self._kept):
+        marker = self.marker  # another thread moves it
+        if marker is None or marker == self._kept or (now and now < self._keep_at):
             return
-        assert self.marker is not None
         self._keep_at = now + _KEEP_EVERY_S
-        write_marker(RealDisk(), f"{self._place}/{LOG}", marker_of_ingest(self.name), self.marker)
-        self._directory.mkdir(parents=True, exist_ok=True)
-        write_report(self._directory / COUNTERS, self.counted)
-        self._kept = self.marker
+        with storage_errors(f"writing where the ingest {self.name} is"):
+            name = marker_of_ingest(self.name)
+            write_marker(RealDisk(), f"{self._place}/{LOG}", name, marker)
+            self._directory.mkdir(parents=True, exist_ok=True)
+            write_report(self._directory / COUNTERS, self.counted)
+        self._kept = marker
 
     # What it has lost.
 

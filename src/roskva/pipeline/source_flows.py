@@ -14,7 +14,7 @@ flow that has lost changes waits for its doubt (`flow.py`) and is read for after
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -88,16 +88,16 @@ class SourceFlows:
         config: Config,
         directories: Mapping[str, Path],
         scratch: Path | None = None,
-        node: NodeAt | None = None,
+        node: Callable[[], NodeAt] | None = None,
     ) -> None:
-        """`directories`: of each of the flows, by name; `node`: another than the one that serves
-        the data."""
+        """`directories`: of each of the flows, by name; `node`: makes the way to another one than
+        that which serves the data. Each caravan has its own."""
         data = config.node.data
         self._spark, self._scratch = spark, scratch
         self._app = config.source[source].app_of(source)
         self._place = str(data / DIRECTORY / source)
         self._feed: ChangesFeed | None = None
-        self._node = node or NodeAt("", str(data), flow=self._app)
+        self._node = node or (lambda: NodeAt("", str(data), flow=self._app))
         self.flows = {
             name: Flow(name, config, directory, self._place)
             for name, directory in directories.items()
@@ -116,6 +116,17 @@ class SourceFlows:
 
     def tick(self) -> None:
         """Once a second or so."""
+        now = time.monotonic()
+        try:
+            self._go_on(now)
+        except RoskvaError as error:  # of the disk, or the log is just made anew
+            _log.error("the flows of %s: %s", self._place, error)
+        if now >= self._tidy_at:
+            self._tidy_at = now + _TIDY_S
+            for flow in self.flows.values():
+                flow.tidy()
+
+    def _go_on(self, now: float) -> None:
         reader = self.reader()
         if reader is not None:
             end = reader.end()
@@ -123,14 +134,9 @@ class SourceFlows:
             for flow in self.flows.values():
                 flow.make_up(reader)
             self._regroup(reader, end)
-        now = time.monotonic()
         for flow in self.flows.values():
             flow.keep(now)
             flow.report(reader)
-            if now >= self._tidy_at:
-                flow.tidy()
-        if now >= self._tidy_at:
-            self._tidy_at = now + _TIDY_S
 
     def stop(self) -> None:
         for caravan in self._caravans:
@@ -196,7 +202,7 @@ class SourceFlows:
         wanted = companies(self._standing(reader))
         under_way = {caravan: caravan.names - caravan.left for caravan in self._caravans}
         for caravan, members in under_way.items():
-            if members not in wanted:
+            if members not in wanted or caravan.lineage != reader.lineage:
                 caravan.stop()
                 self._caravans.remove(caravan)
         kept = [under_way[caravan] for caravan in self._caravans]
@@ -233,7 +239,7 @@ class SourceFlows:
         flows = [passenger.flow for passenger in passengers]
         starts = {flow.name: flow.find(reader) for flow in flows}
         lags = end - min(marker.offset for marker in starts.values()) > NEAR
-        delivery = Delivery(self._app, flows, self._node, self._place)
+        delivery = Delivery(self._app, flows, self._node(), self._place)
         caravan = Caravan(self._spark, self._place, passengers, delivery)
         try:
             caravan.start(starts, self._scratch, lags=lags)
