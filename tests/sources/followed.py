@@ -23,8 +23,9 @@ from roskva.sources.postgres import PostgresLog
 class Followed:
     """What is in the log of changes is asked of its files."""
 
-    def __init__(self, server: Postgres, place: Path, *tables: str) -> None:
-        self.server, self.place = server, place
+    def __init__(self, server: Postgres, place: Path, *tables: str, url: str | None = None) -> None:
+        """`url`: where the server is found, if not at its own address."""
+        self.server, self.place, self._url = server, place, url
         self.tables = Tables(tables)
         self.seen = 0
         """How many doubts were taken note of."""
@@ -36,7 +37,7 @@ class Followed:
             RealDisk(), str(self.place), "shop", lineage=7, now_us=wall_clock_us()
         )
         self._follower = Follower(
-            PostgresLog("shop", self.server.url, None, self.tables),
+            PostgresLog("shop", self._url or self.server.url, None, self.tables),
             changes,
             next_ordinal=lambda: next(self._ordinals),
             grown=lambda last: None,
