@@ -6,8 +6,8 @@ start of its process until the last word on each row is in the feeds. Meanwhile 
 first source is told of 200 changes a second, and in every second turn nobody is behind: the ratio
 is that of neighbouring turns, in the middle of at least seven of them.
 
-**On Spark**: the same million, for the flow of an ingest, from when Spark has begun with
-it until its marker is at the end; one turn, for it takes a JVM that starts.
+**On Spark**: the same million, for the flow of an ingest, from when Spark is there and has yet to
+plan its query, until the marker is at the end; one turn, for it takes a JVM that starts.
 """
 
 import statistics
@@ -187,7 +187,9 @@ def _spark_behind(settings: Settings) -> list[Result]:
                 LogReader(RealDisk(), path).end(),
                 f"http://127.0.0.1:{node.server.http_port}",
             )
-            ours.await_that(lambda: _runs(url, "ingest flow-1"), "Spark does not begin", SPARK_S)
+            ours.await_that(
+                lambda: _is_there(url, "ingest flow-1"), "Spark does not begin", SPARK_S
+            )
             began = time.monotonic()
             ours.await_that(lambda: _marker(path, _MARKER) >= end, "it stays behind", SPARK_S)
             per_s = BEHIND / (time.monotonic() - began)
@@ -195,12 +197,12 @@ def _spark_behind(settings: Settings) -> list[Result]:
     return [Result(name, per_s, "changes/s", 500_000, "higher", f"of {ROWS:,} rows")]
 
 
-def _runs(url: str, part: str) -> bool:
+def _is_there(url: str, part: str) -> bool:
     try:
         parts = pipeline(url).get("parts", [])
     except httpx.TransportError:
         return False
-    return any(found["name"] == part and found["state"] == "running" for found in parts)
+    return any(found["name"] == part for found in parts)
 
 
 def _marker(path: str, name: str) -> int:
