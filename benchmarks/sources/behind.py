@@ -24,7 +24,7 @@ from benchmarks.pipeline_node import pipeline
 from benchmarks.result import Result, Settings
 from benchmarks.sources import ours, told
 from benchmarks.sources.databases import ROWS, TABLE, postgres, scratch
-from benchmarks.sources.flows import FLOW, SPARK_S
+from benchmarks.sources.flows import FLOW, SELDOM_S, SPARK_S
 from benchmarks.turns import OURS
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Marker
@@ -112,7 +112,9 @@ class Laggard:
         before, found, began_us = self._feeds.ends(), list[float](), wall_clock_us()
         with self._node.reading(LAGGARD):
             yield found
-            ours.await_that(lambda: self._passed() >= reader.end(), "the flow stays behind")
+            ours.await_that(
+                lambda: self._passed() >= reader.end(), "the flow stays behind", every_s=SELDOM_S
+            )
         found.append(BEHIND / (self._last_us(before) - began_us) * 1e6)
 
     def _passed(self) -> int:
@@ -191,7 +193,9 @@ def _spark_behind(settings: Settings) -> list[Result]:
                 lambda: _is_there(url, "ingest flow-1"), "Spark does not begin", SPARK_S
             )
             began = time.monotonic()
-            ours.await_that(lambda: _marker(path, _MARKER) >= end, "it stays behind", SPARK_S)
+            ours.await_that(
+                lambda: _marker(path, _MARKER) >= end, "it stays behind", SPARK_S, SELDOM_S
+            )
             per_s = BEHIND / (time.monotonic() - began)
     name = f"a flow on Spark {BEHIND:,} changes behind comes to the end"
     return [Result(name, per_s, "changes/s", 500_000, "higher", f"of {ROWS:,} rows")]

@@ -33,7 +33,8 @@ _UNIT: Final = "flows, one of them the direct one"
 _WARM_S: Final = 8.0
 """A JVM compiles what it does often, and this is the first that it does often."""
 _CHANGES: Final = 20_000
-SPARK_S: Final = 240.0
+SPARK_S: Final = 600.0
+SELDOM_S: Final = 0.05
 FLOW: Final = """
 [ingest.flow-{number}]
 format = "roskva-changes"
@@ -88,7 +89,7 @@ class Running(msgspec.Struct, frozen=True):
             markers, _ = read_markers(RealDisk(), str(place))
             return len(markers) == self.flows() and all(m.offset >= end for m in markers.values())
 
-        ours.await_that(there, f"a flow does not come to the end: {place}", patience_s)
+        ours.await_that(there, f"a flow does not come to the end: {place}", patience_s, SELDOM_S)
 
     def flows(self) -> int:
         return 1 + self.node.settings.read_text().count("[ingest.")

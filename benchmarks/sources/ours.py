@@ -125,9 +125,14 @@ def node(
         yield Node(server, directory / "data", settings)
 
 
-def await_that(true: Callable[[], bool], otherwise: str, patience_s: float = _PATIENCE_S) -> None:
+def await_that(
+    true: Callable[[], bool],
+    otherwise: str,
+    patience_s: float = _PATIENCE_S,
+    every_s: float = _POLL_S,
+) -> None:
     give_up_at = time.monotonic() + patience_s
     while not true():
         if time.monotonic() > give_up_at:
             raise RuntimeError(otherwise)
-        time.sleep(_POLL_S)
+        time.sleep(every_s)
