@@ -41,6 +41,7 @@ SELECT pg_is_in_recovery(), current_setting('wal_level'), current_setting('serve
   current_setting('max_wal_senders')::int - (SELECT count(*) FROM pg_stat_replication)
 FROM pg_roles WHERE rolname = current_user
 """
+# It waits for no lock, unlike `pg_partition_tree`: somebody may be altering a table for hours.
 _TABLES: Final = f"""
 SELECT n.nspname, c.relname, c.oid, c.relreplident::text,
   {_PRIMARY_KEY}, {_KEY_OF.format("indisreplident")},
@@ -51,7 +52,10 @@ SELECT n.nspname, c.relname, c.oid, c.relreplident::text,
         WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
         ORDER BY attnum),
   ARRAY(SELECT f.oid || '/' || f.relfilenode FROM pg_class f
-        WHERE f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
+        WHERE f.oid IN (
+          WITH RECURSIVE tree (oid) AS (SELECT c.oid
+            UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = tree.oid)
+          SELECT oid FROM tree)
         ORDER BY f.oid),
   ARRAY(SELECT r.oid || '/' || r.xmin FROM pg_publication_rel r
         JOIN pg_publication p ON p.oid = r.prpubid
