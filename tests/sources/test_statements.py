@@ -3,7 +3,7 @@
 import pytest
 
 from roskva.sources.binlog import Query
-from roskva.sources.statements import Meaning, meaning_of
+from roskva.sources.statements import Meaning, meaning_of, words_of
 
 TABLES = [("shop", "products"), ("sales", "orders")]
 
@@ -60,3 +60,8 @@ def test_changes_in_databases_without_tables_of_ours_do_not_matter() -> None:
     assert meaning_of(Query("other", "UPDATE shop.t SET x = 1", 0), TABLES) is Meaning.UNLOGGED
     assert meaning_of(Query("other", "TRUNCATE products", 0), TABLES) is Meaning.OTHER
     assert meaning_of(Query("", "TRUNCATE shop.products", 0), TABLES) is Meaning.EMPTIED
+
+
+def test_what_a_statement_does_is_said_without_its_values() -> None:
+    assert words_of("/* x */ truncate table `products`")[:2] == ["truncate", "table"]
+    assert words_of("UPDATE users SET secret = 'abc'")[0] == "UPDATE"

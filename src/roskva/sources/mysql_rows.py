@@ -47,7 +47,7 @@ from roskva.sources.gtids import Gtids
 from roskva.sources.names import table_name
 from roskva.sources.position import BROKEN, Cause, Doubt, GtidPosition
 from roskva.sources.reader import Doubtful, LogIdle, Received
-from roskva.sources.statements import Meaning, meaning_of
+from roskva.sources.statements import Meaning, meaning_of, words_of
 
 MAX_SLICE: Final = 5_000
 """Changes of one transaction that are handed on together."""
@@ -272,10 +272,11 @@ class Transactions:
                 self._alter(found)
             case Meaning.EMPTIED:
                 self._refresh()
-                self._doubt("truncated", f"a table was emptied: {_short(query.text)}", found)
+                what = " ".join(words_of(query.text)[:2]).upper()
+                self._doubt("truncated", f"a table was emptied or replaced by {what}", found)
             case Meaning.UNLOGGED:
-                sentence = f"a statement was logged in place of its rows: {_short(query.text)}"
-                self._doubt("unlogged", sentence, found)
+                what = words_of(query.text)[0].upper()
+                self._doubt("unlogged", f"a log has {what} in place of the rows it changed", found)
         if not self._open:
             self._commit(found)
 
@@ -289,7 +290,7 @@ class Transactions:
         name = _xid(query.text)
         changes = self._prepared.pop(name, None)
         if changes is None:
-            self._doubt("unlogged", f"the transaction {name} was prepared before we came", found)
+            self._doubt("unlogged", "a transaction was prepared before we came", found)
         else:
             self._changes = changes
 
@@ -352,12 +353,6 @@ class Transactions:
 
 
 _TO_SAVEPOINT: Final = " TO "
-_SHORT: Final = 100
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
 
 
 def _xid(text: str) -> str:

@@ -63,10 +63,18 @@ _REPLACES_PARTS: Final = re.compile(
 )
 
 
+def words_of(text: str) -> list[str]:
+    """The first of a statement: what it does, without values that nobody else should see."""
+    return _WORDS.findall(_stripped(text)[:200])
+
+
+def _stripped(text: str) -> str:
+    return text[_BEFORE.match(text).end() :]  # type: ignore[union-attr]
+
+
 def meaning_of(query: Query, tables: Iterable[tuple[str, str]]) -> Meaning:
     """`tables`: ours, with their databases."""
-    text = query.text[_BEFORE.match(query.text).end() :]  # type: ignore[union-attr]
-    words = _WORDS.findall(text[:200])
+    text, words = _stripped(query.text), words_of(query.text)
     first = words[0].upper() if words else ""
     if first in _CONTROL:
         return _CONTROL[first]
