@@ -185,12 +185,10 @@ def _spark_behind(settings: Settings) -> list[Result]:
         write_changes(path, ours.NAME)
         more = FLOW.format(number=1, every=1)
         with ours.node(place, {ours.NAME: shop.url}, more=more, pipeline=True) as node:
-            end, url = (
-                LogReader(RealDisk(), path).end(),
-                f"http://127.0.0.1:{node.server.http_port}",
-            )
+            end = LogReader(RealDisk(), path).end()
+            url = f"http://127.0.0.1:{node.server.http_port}"
             ours.await_that(
-                lambda: _is_there(url, "ingest flow-1"), "Spark does not begin", SPARK_S
+                lambda: _is_there(url, "ingest flow-1"), "Spark does not begin", SPARK_S, SELDOM_S
             )
             began = time.monotonic()
             ours.await_that(
