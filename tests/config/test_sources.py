@@ -280,6 +280,7 @@ FLOW = f'{DATABASE}[ingest.cheap]\nformat = "roskva-changes"\n'
         (f'{FLOW}path = "shops"\n', "no [source.shops]"),
         (f'{FLOW}path = "shop"\napp = "\'other\'"\n', "to the app shop only"),
         (f'{FLOW}path = "shop"\nversion = "row.revision"\n', "leave version out"),
+        (f'{FLOW}path = "shop"\n[ingest.cheap.options]\nheader = true\n', "no option header"),
         (f'{FLOW}path = "shop"\nkey = "env:KEY"\n', "needs no key"),
         (f'{FLOW}path = "shop"\ntable = "orders"\n', "not among the tables"),
         ('[ingest.files]\npath = "/tmp"\ntable = "products"\n', "table is for"),

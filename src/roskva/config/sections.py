@@ -674,6 +674,11 @@ def _check_flows(ingests: dict[str, IngestConfig], sources: dict[str, SourceConf
             raise Conflict(
                 "the versions are those of the source: leave version out", f"{section}.version"
             )
+        if unknown := set(ingest.options or ()) - {"maxUpdatesPerTrigger"}:
+            raise Conflict(
+                f"an ingest of a source has no option {min(unknown)}; it has: maxUpdatesPerTrigger",
+                f"{section}.options",
+            )
         if ingest.key is not None:
             raise Conflict(
                 "an ingest of a source needs no key: the node knows it", f"{section}.key"

@@ -156,7 +156,7 @@ class Delivery:
         self._feed = ChangesFeed(place)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self.left: set[int] = set()
+        self.left = frozenset[int]()
         """Flows that this is no longer for."""
 
     def stop(self) -> None:
@@ -182,7 +182,7 @@ class Delivery:
     def _items(self, rows: pa.Table) -> list[Item]:
         """The last word on each object; what cannot be published is buried."""
         absent = self.left | {n for n, flow in enumerate(self._flows) if flow.waits}
-        rows = rows.filter(pc.invert(pc.is_in(rows["flow"], pa.array(absent, pa.int32()))))
+        rows = rows.filter(pc.invert(pc.is_in(rows["flow"], pa.array(sorted(absent), pa.int32()))))
         found, dead = list[Item](), dict[int, list[tuple[int, str]]]()
         for number, count in Counter(rows["flow"].to_pylist()).items():
             self._flows[number].counted.rows += count
@@ -222,7 +222,7 @@ class Delivery:
             if not items:
                 return
             if through and time.monotonic() - since > _PATIENCE_S:
-                self.left |= waiting
+                self.left = self.left | waiting
                 return
             self._stopping.wait(backoff.next_delay(dice))
 

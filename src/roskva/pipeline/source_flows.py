@@ -166,6 +166,7 @@ class SourceFlows:
             for name in members:
                 self.flows[name].part.together = len(members)
                 if progress is not None:
+                    self.flows[name].part.last_error = ""
                     note_progress(self.flows[name].part, progress)
                 self._out_of_trouble(name)
 
