@@ -63,6 +63,7 @@ verify: check $(QUICK_SPARK)
 	$(BIN)/roskva sim --mutants
 	$(BIN)/roskva sim --exhaustive
 	$(BIN)/roskva sim --seeds 500
+	$(BIN)/roskva sim --profile sources --seeds 100
 	$(BIN)/pytest $(WORKERS) 2 -m verify
 
 soak: $(STAMP)
@@ -77,6 +78,7 @@ soak: $(STAMP)
 
 sim: $(STAMP)
 	$(BIN)/roskva sim --seeds 500
+	$(BIN)/roskva sim --profile sources --seeds 100
 
 bench: $(STAMP)
 	@tools/debian.sh $(PEERS) $(DATABASES) mvn:maven

@@ -9,10 +9,11 @@ import pytest
 from verification.mutants import MUTANTS, hunt, planted
 
 from roskva.simulation.campaign import run_seed, run_tape, shrink
-from roskva.simulation.tape import KINDS, TAPES, Tape, tape_of
+from roskva.simulation.tape import FAULTS_OF, TAPES, Tape, tape_of
 
 SEEDS = 150
 PORTION = 10
+SOURCED_SEEDS = 4
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
@@ -21,6 +22,13 @@ def test_clusters_hold(first: int) -> None:
         report = run_seed(seed)
         assert report.violation is None, f"seed {seed}"
         assert report.simulated_seconds >= 600
+
+
+def test_clusters_with_a_change_source_hold() -> None:
+    for seed in range(SOURCED_SEEDS):
+        report = run_seed(seed, profile="sources")
+        assert report.violation is None, f"seed {seed}"
+        assert report.sometimes["doubt in the log"] > 0
 
 
 @pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
@@ -66,8 +74,10 @@ def test_a_failing_tape_shrinks_to_fewer_faults() -> None:
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
-    drawn = {fault.kind for seed in range(100) for fault in tape_of(seed).faults}
-    assert drawn == set(KINDS)
+    for profile, classes in FAULTS_OF.items():
+        tapes = (tape_of(seed, profile=profile) for seed in range(100))
+        drawn = {fault.kind for tape in tapes for fault in tape.faults}
+        assert drawn == {kind for kinds in classes.values() for kind in kinds}
 
 
 def test_every_mutant_can_be_planted_and_leaves_no_trace() -> None:
@@ -79,7 +89,11 @@ def test_every_mutant_can_be_planted_and_leaves_no_trace() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["fencing by last write", "packet id reused while in flight", "reset only merged"]
+    "name",
+    [
+        *("fencing by last write", "packet id reused while in flight", "reset only merged"),
+        *("told before visible", "idle log confirmed while something waits"),
+    ],
 )
 def test_a_planted_bug_is_caught(name: str) -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)

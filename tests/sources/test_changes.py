@@ -1,11 +1,13 @@
 """The changes log: what it knows after a start, whatever was lost."""
 
 import msgspec
+import pytest
 
+from roskva.errors import StorageUnavailable
 from roskva.feed.base import Batch, Marker
 from roskva.feed.reader import LogReader
 from roskva.model import Update
-from roskva.simulation.disk import SimulatedDisk
+from roskva.simulation.disk import PowerCut, SimulatedDisk
 from roskva.sources.change import NULL, Change, body_of, doubt_of, version_of
 from roskva.sources.changes import ChangesLog, Slice, forget_flows
 from roskva.sources.position import Doubt, PostgresPosition
@@ -125,3 +127,24 @@ def test_the_markers_of_ingests_that_are_no_more_hold_nothing() -> None:
     assert forget_flows(disk, "shop", {"cheap"}) == ["gone"]
     assert sorted(disk.list("shop/changes/markers")) == ["direct", "ingest-cheap"]
     assert forget_flows(disk, "elsewhere", {"cheap"}) == []
+
+
+def test_a_transaction_of_which_a_part_survived_a_power_cut_comes_again() -> None:
+    """The position is in its last record, and not in its first."""
+    disk = SimulatedDisk()
+    log = attached(disk)
+    disk.cut_before_step = disk.steps + 1  # written, and not synced
+    with pytest.raises(PowerCut):
+        log.append([Slice("731", [change(str(i)) for i in range(10_000)], at(20))], 0)
+    disk.crash("torn", "kept")
+    again = opened(disk)
+    assert 1 < again.last < 10_000
+    assert again.position == at(10)
+
+
+def test_a_disk_that_does_not_take_the_position_fails_as_one() -> None:
+    disk = SimulatedDisk()
+    log = attached(disk)
+    disk.capacity = disk.used()
+    with pytest.raises(StorageUnavailable):
+        log.keep(0)

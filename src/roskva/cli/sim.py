@@ -15,9 +15,9 @@ from typer import Option
 from roskva.cli.checkout import from_checkout
 from roskva.cli.options import command
 from roskva.cli.outcome import progress
-from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink
-from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS, KINDS, Tape, tape_of
-from roskva.simulation.world import Report, World
+from roskva.simulation.campaign import SOMETIMES, Summary, run_seeds, run_tape, shrink, world_of
+from roskva.simulation.tape import DEFAULT_MINUTES, FAULTS_OF, Profile, Tape, kinds_of, tape_of
+from roskva.simulation.world import Report
 
 console = Console()
 CORES = os.cpu_count() or 1
@@ -30,6 +30,9 @@ def sim(
     minutes: Annotated[
         float, Option(min=0.5, help="Simulated minutes of faults per seed.")
     ] = DEFAULT_MINUTES,
+    profile: Annotated[
+        Profile, Option(help="What the clusters are: a node, or one whose app has a change source.")
+    ] = "node",
     seed: Annotated[int | None, Option(min=0, help="Run this seed alone.")] = None,
     trace: Annotated[bool, Option(help="With --seed or --tape: print what happened.")] = False,
     tape: Annotated[
@@ -59,6 +62,8 @@ def sim(
 
         roskva sim --seeds 500
 
+        roskva sim --profile sources --seeds 200
+
         roskva sim --seed 42 --trace
 
         roskva sim --tape seed-42.json
@@ -70,7 +75,7 @@ def sim(
         roskva sim --exhaustive
     """
     if tape is not None or seed is not None:
-        chosen = _load(tape) if tape is not None else tape_of(seed or 0, minutes)
+        chosen = _load(tape) if tape is not None else tape_of(seed or 0, minutes, profile)
         raise typer.Exit(_run_one(chosen, trace, json))
     if shrink_tape is not None:
         raise typer.Exit(_shrink(shrink_tape))
@@ -80,7 +85,8 @@ def sim(
         )
         prove = report.report_mutants if mutants else report.report_exploration
         raise typer.Exit(prove(_bar, json))
-    raise typer.Exit(_campaign(range(seed_start, seed_start + seeds), minutes, json, tapes))
+    chosen_seeds = range(seed_start, seed_start + seeds)
+    raise typer.Exit(_campaign(chosen_seeds, minutes, json, tapes, profile))
 
 
 def _load(path: Path) -> Tape:
@@ -88,7 +94,7 @@ def _load(path: Path) -> Tape:
         tape = Tape.load(path)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{path} is no fault tape: {error}") from error
-    unknown = {fault.kind for fault in tape.faults} - set(KINDS)
+    unknown = {fault.kind for fault in tape.faults} - set(kinds_of(tape.profile))
     if unknown:
         raise typer.BadParameter(f"{path} has faults unknown here: {', '.join(sorted(unknown))}")
     return tape
@@ -101,7 +107,7 @@ def _bar(what: str) -> Progress:
     )
 
 
-def _campaign(seeds: range, minutes: float, json: bool, tapes: Path) -> int:
+def _campaign(seeds: range, minutes: float, json: bool, tapes: Path, profile: Profile) -> int:
     with _bar("clusters") as bar:
         task = bar.add_task("", total=len(seeds), found="")
         bad = 0
@@ -111,16 +117,20 @@ def _campaign(seeds: range, minutes: float, json: bool, tapes: Path) -> int:
             bad += report.violation is not None
             bar.update(task, advance=1, found=f"[red]{bad} violations" if bad else "")
 
-        summary = run_seeds(seeds, CORES, minutes, show)
+        summary = run_seeds(seeds, CORES, minutes, show, profile)
     for report in summary.violations:
-        path = tapes / f"seed-{report.seed}.json"
-        tape_of(report.seed, minutes).save(path)
+        tape_of(report.seed, minutes, profile).save(_tape_in(tapes, report, profile))
     if json:
         sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
     else:
         _print_summary(summary, tapes)
     enough = len(seeds) >= 100
     return 1 if summary.violations or (enough and summary.never()) else 0
+
+
+def _tape_in(tapes: Path, report: Report, profile: Profile) -> Path:
+    of_profile = "" if profile == "node" else f"{profile}-"
+    return tapes / f"{of_profile}seed-{report.seed}.json"
 
 
 def _print_summary(summary: Summary, tapes: Path) -> None:
@@ -138,24 +148,25 @@ def _print_summary(summary: Summary, tapes: Path) -> None:
     table.add_row("notifications", f"{summary.notifications:,}")
     console.print(table)
     faults = Table("class", "faults injected", title="Faults", title_justify="left")
-    for group, kinds in FAULTS.items():
+    for group, kinds in FAULTS_OF[summary.profile].items():
         counts = [f"{kind} {summary.sometimes[kind]}" for kind in kinds]
         faults.add_row(group, ", ".join(counts))
     console.print(faults)
-    paths = [what for what in SOMETIMES if what not in KINDS]
+    kinds_of_all = kinds_of(summary.profile)
+    paths = [what for what in SOMETIMES[summary.profile] if what not in kinds_of_all]
     console.print("[bold]What happened, and how it was recovered from[/]")
     console.print(", ".join(f"{what} {summary.sometimes[what]:,}" for what in paths))
     if summary.never() and summary.seeds >= 100:
         console.print(f"[red]never happened:[/] {', '.join(summary.never())}")
     for report in summary.violations:
         console.print(f"[red]seed {report.seed}:[/] {report.violation}")
-        console.print(f"  roskva sim --tape {tapes / f'seed-{report.seed}.json'} --trace")
+        console.print(f"  roskva sim --tape {_tape_in(tapes, report, summary.profile)} --trace")
     colour = "red" if summary.violations else "green"
     console.print(f"[{colour} bold]{len(summary.violations)} violations[/]")
 
 
 def _run_one(tape: Tape, trace: bool, json: bool) -> int:
-    world = World(tape)
+    world = world_of(tape)
     if trace:
         world.oracle.trace = []
     report = world.run()

@@ -10,14 +10,17 @@ from typing import Final
 import msgspec
 
 from roskva.host.observer import WAYS
-from roskva.simulation.tape import DEFAULT_MINUTES, KINDS, Tape, tape_of
+from roskva.simulation.sourced import SourcedWorld
+from roskva.simulation.tape import DEFAULT_MINUTES, KINDS, Profile, Tape, kinds_of, tape_of
 from roskva.simulation.world import COUNTED, Report, World
 
 REPEATED: Final = 100
 """One seed in so many is run twice, to see that it is the same run."""
 
-SOMETIMES: Final = (
-    *KINDS,
+DOUBTS: Final = (
+    *("attached", "slot missing", "slot lost", "slot ahead", "fork", "truncated", "log lost"),
+)
+_OF_CLUSTERS: Final = (
     *("message lost", "message repeated", "link half-open", "link down", "own write read"),
     "too much of one principal",
     *("datagram lost", "fan-out in slices", "packet sent again after a reconnect"),
@@ -31,10 +34,23 @@ SOMETIMES: Final = (
     *("gap closed alone", "gap left to the bridge again", "told by the bridge alone"),
     *(f"core: {name}" for name in COUNTED),
 )
+_OF_SOURCES: Final = (
+    *("told unknown", "message lost", "link down", "own write read"),
+    *(f"news came by the way: {way}" for way in WAYS),
+    *("transaction rolled back", "transaction seen late", "alarm on", "alarm off"),
+    *("database not there", "database lost", "source ended by its disk", "doubt in the log"),
+    *(f"doubt: {cause}" for cause in DOUBTS),
+    *("hole in the log of changes", "late version refused", "reset asked for again"),
+)
+SOMETIMES: Final[dict[Profile, tuple[str, ...]]] = {
+    "node": (*KINDS, *_OF_CLUSTERS),
+    "sources": (*kinds_of("sources"), *_OF_SOURCES),
+}
 """What has to happen in a campaign, or it has proved nothing about it."""
 
 
 class Summary(msgspec.Struct):
+    profile: Profile = "node"
     seeds: int = 0
     simulated_hours: float = 0.0
     wall_seconds: float = 0.0
@@ -51,17 +67,21 @@ class Summary(msgspec.Struct):
             self.violations.append(report)
 
     def never(self) -> list[str]:
-        return [what for what in SOMETIMES if not self.sometimes[what]]
+        return [what for what in SOMETIMES[self.profile] if not self.sometimes[what]]
+
+
+def world_of(tape: Tape) -> World:
+    return SourcedWorld(tape) if tape.profile == "sources" else World(tape)
 
 
 def run_tape(tape: Tape) -> Report:
-    return World(tape).run()
+    return world_of(tape).run()
 
 
-def run_seed(seed: int, minutes: float = DEFAULT_MINUTES) -> Report:
-    report = run_tape(tape_of(seed, minutes))
+def run_seed(seed: int, minutes: float = DEFAULT_MINUTES, profile: Profile = "node") -> Report:
+    report = run_tape(tape_of(seed, minutes, profile))
     if seed % REPEATED == 0:
-        again = run_tape(tape_of(seed, minutes))
+        again = run_tape(tape_of(seed, minutes, profile))
         if again.trace_hash != report.trace_hash:
             return msgspec.structs.replace(report, violation="the same seed ran differently")
     return report
@@ -72,10 +92,11 @@ def run_seeds(
     workers: int,
     minutes: float = DEFAULT_MINUTES,
     progress: Callable[[Report], None] | None = None,
+    profile: Profile = "node",
 ) -> Summary:
-    summary = Summary()
+    summary = Summary(profile)
     started = time.monotonic()
-    for report in _reports(seeds, workers, minutes):
+    for report in _reports(seeds, workers, minutes, profile):
         summary.add(report)
         if progress is not None:
             progress(report)
@@ -83,8 +104,10 @@ def run_seeds(
     return summary
 
 
-def _reports(seeds: Sequence[int], workers: int, minutes: float) -> Iterator[Report]:
-    run = partial(run_seed, minutes=minutes)
+def _reports(
+    seeds: Sequence[int], workers: int, minutes: float, profile: Profile
+) -> Iterator[Report]:
+    run = partial(run_seed, minutes=minutes, profile=profile)
     if workers == 1:
         yield from map(run, seeds)
         return

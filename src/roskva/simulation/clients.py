@@ -16,7 +16,7 @@ from roskva.core.client import ClientConfig, ClientMachine
 from roskva.core.effects import ClientEvent, Effect
 from roskva.core.identity import pack_identity, unpack_identity
 from roskva.errors import BadMessage
-from roskva.model import Key
+from roskva.model import Key, app_of
 from roskva.simulation.network import Connection, Datagrams
 from roskva.simulation.process import SimulatedProcess
 from roskva.wire import codec
@@ -117,11 +117,12 @@ class AnyClient(SimulatedProcess):
         self.deliveries += 1
         self.world.notifications += 1
         if version is None:
-            stamp = oracle.stamp.get(key, 0)
+            stamp = self.world.look(key)
             app.version.pop(key, None)
             self.world.seen("told unknown")
         else:
             stamp = oracle.stamp_told(self.name, key, version)
+            self.world.check_told(self.name, key, stamp)
             if self.world.keeps_order(key, version):
                 oracle.check_not_older(self.name, key, stamp, self.acked.get(key, 0))
             if stamp >= app.knows.get(key, 0):
@@ -150,6 +151,7 @@ class ClientNode(AnyClient):
 
     core: ClientMachine
     kind = "client"
+    of_app = APP
 
     def __init__(self, world: World, index: int, wanted: list[Key]) -> None:
         super().__init__(world, f"{self.kind}-{index}", wanted)
@@ -168,7 +170,7 @@ class ClientNode(AnyClient):
         self.asked: set[Key] = set()
         self.machine = self.core = ClientMachine(
             ClientConfig(
-                app=APP,
+                app=self.of_app,
                 application=self.application,
                 heartbeat=swarm.heartbeat,
                 answer_timeout=swarm.answer_timeout,
@@ -233,7 +235,7 @@ class ClientNode(AnyClient):
 
     def deliver(self, event: ClientEvent) -> None:
         if isinstance(event, effects.Notify | effects.NotifyUnknown):
-            generations = self.world.operator.generations[APP]
+            generations = self.world.operator.generations.get(app_of(event.object), {0})
             self.world.oracle.check_mark(self.name, event.object, event.epoch, generations)
         match event:
             case effects.Notify(object=key, version=version, epoch=epoch):
@@ -315,7 +317,7 @@ class ClientNode(AnyClient):
             self.identity = self.identities[-1]
 
     def spoil_token(self) -> None:
-        kept = unpack_identity(self.identity, APP) if self.identity else None
+        kept = unpack_identity(self.identity, self.of_app) if self.identity else None
         if kept is not None:
             spoilt = msgspec.structs.replace(kept, token=kept.token[:-1] + b"?")
             self.identity = pack_identity(spoilt)

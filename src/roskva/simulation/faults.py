@@ -33,7 +33,7 @@ T = TypeVar("T")
 def inject(world: World, fault: Fault) -> None:
     world.seen(fault.kind)
     world.oracle.note(world.clock.now, f"fault {fault.kind}")
-    _FAULTS[fault.kind](world, fault)
+    world.faults[fault.kind](world, fault)
 
 
 # Whom a fault hits, and what many have in common.
@@ -552,6 +552,6 @@ def reset_app(world: World, fault: Fault) -> None:
         world.clock.after(soon, lambda: None if world.healed else _restart(shard, fault))
 
 
-_FAULTS: Final[dict[str, Callable[[World, Fault], None]]] = {
+NODE_FAULTS: Final[dict[str, Callable[[Any, Fault], None]]] = {
     kind: globals()[kind] for kind in KINDS
 }

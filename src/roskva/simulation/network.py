@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from roskva.simulation.process import SimulatedProcess
     from roskva.simulation.registrar import RegistrarNode
     from roskva.simulation.shard import ShardNode
+    from roskva.simulation.source import SourceNode
     from roskva.simulation.world import World
 
 HIGH_WATER: Final = 200
@@ -228,7 +229,9 @@ class ServerEnd:
 
 
 class Link(_Wire):
-    def __init__(self, world: World, registrar: RegistrarNode, shard: ShardNode) -> None:
+    def __init__(
+        self, world: World, registrar: RegistrarNode | SourceNode, shard: ShardNode
+    ) -> None:
         super().__init__(world, {"registrar": registrar, "shard": shard})
         self.registrar = registrar
         self.shard = shard

@@ -7,7 +7,7 @@ speak MQTT to the channel that serves them in production, byte for byte.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from roskva.answer import Answered
@@ -20,6 +20,7 @@ from roskva.core import effects
 from roskva.core.backoff import Rate
 from roskva.core.effects import Handle
 from roskva.core.registrar import RegistrarConfig
+from roskva.core.session import Session
 from roskva.errors import RoskvaError
 from roskva.host.delivery import MessageDelivery, Write
 from roskva.host.effects import Settled, Submitted
@@ -190,6 +191,9 @@ class RegistrarNode(SimulatedProcess):
     def cut_clients(self) -> None:
         for conn in list(self.conns.values()):
             conn.reset()
+
+    def sessions(self) -> Iterable[Session]:
+        return self.core.sessions.values()
 
     # The host and what it asks for.
 

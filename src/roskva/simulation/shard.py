@@ -148,6 +148,7 @@ class ShardNode(SimulatedProcess):
             collecting=self.collecting,
             max_share=MaxShare(swarm.max_clients) if swarm.max_clients else SHARE_BY_DEFAULT,
             fast_path=lambda app: self.hands_over,
+            source_apps=self.world.source_apps,
             batch_ms=lambda app: swarm.batch_ms,
             observer=self.ways,
         )
@@ -297,7 +298,7 @@ class ShardNode(SimulatedProcess):
             session.client == client and session.created
             for id, link in self.links.items()
             if self.linked_at[id] < since
-            for session in link.registrar.core.sessions.values()
+            for session in link.registrar.sessions()
         )
 
     def _load(self, effect: effects.LoadObjects | effects.LoadClient | effects.LoadPage) -> None:

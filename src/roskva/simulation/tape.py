@@ -4,6 +4,7 @@ Both follow from a seed. A tape that fails is written to a file, replayed, shrun
 out, and kept.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Final, Literal, get_type_hints
@@ -77,9 +78,51 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "reset_app",  # in every shard; or another app, which nobody may notice
     ),
 }
+SOURCE_FAULTS: Final[dict[str, tuple[str, ...]]] = {
+    "database": (
+        "database_away",
+        "database_breaks",  # connections to it
+        "standby_away",  # what is committed is in its log, and nobody sees it
+        "slot_dropped",
+        "slot_lost",
+        "slot_recreated",
+        "failover",  # to a standby that has not all, with the slot or without
+        "failover_and_back",
+        "truncate",
+    ),
+    "source": (
+        "source_dies",
+        "source_paused",
+        "source_loses_power",
+        "source_disk_fails",
+        "source_disk_full",
+        "changes_lost",
+        "changes_restored",  # the disk of the log as it was a while ago
+        "changes_rot",
+        "source_links_cut",
+        "flow_rests",  # another one, which then publishes what is late
+        "killed_in_a_doubt",  # the source or a shard, and perhaps again and again
+    ),
+}
 TAPES: Final = sorted(Path(__file__).with_name("tapes").glob("*.json"))
 """What once broke a cluster, of each kind the shortest."""
 KINDS: Final = tuple(kind for kinds in FAULTS.values() for kind in kinds)
+SOURCE_KINDS: Final = tuple(kind for kinds in SOURCE_FAULTS.values() for kind in kinds)
+_OF_PUBLISHERS: Final = frozenset(("forge_and_reset", "reset_overtakes", "reset_app"))
+"""Whose versions are their own."""
+
+Profile = Literal["node", "sources"]
+FAULTS_OF: Final[dict[Profile, dict[str, tuple[str, ...]]]] = {
+    "node": FAULTS,
+    "sources": {
+        **SOURCE_FAULTS,
+        **{
+            group: tuple(kind for kind in kinds if kind not in _OF_PUBLISHERS)
+            for group, kinds in FAULTS.items()
+        },
+    },
+}
+"""By class, what befalls a world of each profile."""
 _ENDING_EPOCHS: Final = (
     *("lose_disk", "feed_bit_flip", "feed_rots", "feed_recreated", "feed_replaced", "retention"),
 )
@@ -171,6 +214,7 @@ class Tape(msgspec.Struct, frozen=True):
     seed: int
     swarm: Swarm
     faults: list[Fault]
+    profile: Profile = "node"
     last_changes: list[float] = []
     """When the first, second, … object changes for the last time before the faults stop. What is
     missed of an object that goes on changing is soon forgotten; these are not."""
@@ -188,14 +232,26 @@ class Tape(msgspec.Struct, frozen=True):
 
 
 DEFAULT_MINUTES: Final = 6.0
+_FEW: Final = 12
+"""Of the faults of a node, that may befall a world of another profile."""
 
 
-def tape_of(seed: int, minutes: float = DEFAULT_MINUTES) -> Tape:
+def tape_of(seed: int, minutes: float = DEFAULT_MINUTES, profile: Profile = "node") -> Tape:
     """`minutes` of faults; healing and judging take a few more."""
     swarm = _swarm(seed, minutes * 60)
     dice = Random(seed)
-    faults = _faults(dice, swarm)
-    return Tape(seed, swarm, faults, _last_changes(dice, swarm, faults))
+    if profile == "node":
+        faults = _faults(dice, swarm, KINDS)
+    else:
+        theirs = kinds_of(profile)
+        own = [kind for kind in theirs if kind not in KINDS]
+        others = dice.sample([kind for kind in theirs if kind in KINDS], _FEW)
+        faults = _faults(dice, swarm, [*own, *others])
+    return Tape(seed, swarm, faults, profile, _last_changes(dice, swarm, faults))
+
+
+def kinds_of(profile: Profile) -> list[str]:
+    return [kind for kinds in FAULTS_OF[profile].values() for kind in kinds]
 
 
 def _swarm(seed: int, fault_time: float) -> Swarm:
@@ -209,7 +265,7 @@ def _swarm(seed: int, fault_time: float) -> Swarm:
     return Swarm(**drawn, fault_time=fault_time)
 
 
-def _faults(dice: Random, swarm: Swarm) -> list[Fault]:
+def _faults(dice: Random, swarm: Swarm, kinds: Sequence[str]) -> list[Fault]:
     """Each kind is on or off for a seed, with an intensity of its own.
 
     In half of the seeds no history is lost: a new epoch makes everybody look, and so heals whatever
@@ -217,7 +273,7 @@ def _faults(dice: Random, swarm: Swarm) -> list[Fault]:
     """
     faults = []
     spared = _ENDING_EPOCHS if dice.random() < 0.5 else ()
-    for kind in KINDS:
+    for kind in kinds:
         times = 0 if kind in spared else dice.choice((0, 0, 0, 1, 2, 4))
         for _ in range(times):
             at = round(dice.uniform(5.0, swarm.fault_time), 3)

@@ -8,11 +8,11 @@ said, and when the clients leave, nothing of them may be left in memory.
 
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -24,7 +24,7 @@ from roskva.model import NO_VERSION, NOBODY, Key, Principal, Update, shard_of
 from roskva.simulation import histories
 from roskva.simulation.clients import APP, AnyClient, ClientNode, OwnChannelNode
 from roskva.simulation.devices import MqttNode
-from roskva.simulation.faults import inject
+from roskva.simulation.faults import NODE_FAULTS, inject
 from roskva.simulation.hoarder import Hoarder
 from roskva.simulation.network import Network
 from roskva.simulation.operators import Operator
@@ -56,6 +56,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class World:
+    source_apps: frozenset[str] = frozenset()
+    """Those that have a change source."""
+    faults: ClassVar = NODE_FAULTS
+
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.swarm = swarm = tape.swarm
@@ -80,7 +84,7 @@ class World:
         """When a store last came back as it had been before."""
         self.dropped: set[Key] = set()
         """Objects whose rows were dropped because nobody needs them."""
-        self.objects = [f"{APP}/object-{i}" for i in range(swarm.objects)]
+        self.objects = self.make_objects()
         self.shards = [ShardNode(self, i) for i in range(swarm.shards)]
         self.registrars = [RegistrarNode(self, i) for i in range(swarm.registrars)]
         self.clients = [ClientNode(self, i, self._some_objects()) for i in range(swarm.clients)]
@@ -89,13 +93,20 @@ class World:
         ]
         self.devices = [MqttNode(self, i, self._some_objects()) for i in range(swarm.mqtt_clients)]
         last = dict(zip(self.objects, tape.last_changes, strict=False))
-        self.publishers = {
-            key: ObjectPublisher(self, key, last.get(key, inf)) for key in self.objects
-        }
+        self.publishers = self.make_publishers(last)
         self.bridge = Bridge(self)
         self.operator = Operator(self)
         self.hoarder = Hoarder(self)
         self.twins: list[ClientNode] = []
+
+    def make_objects(self) -> list[Key]:
+        return [f"{APP}/object-{i}" for i in range(self.swarm.objects)]
+
+    def make_publishers(self, last_changes: dict[Key, float]) -> dict[Key, ObjectPublisher]:
+        return {key: ObjectPublisher(self, key, last_changes.get(key, inf)) for key in self.objects}
+
+    def histories(self) -> Iterator[histories.History]:
+        return histories.of(self.tape.seed)
 
     def everybody(self) -> list[AnyClient]:
         return [*self.clients, *self.devices]
@@ -141,7 +152,7 @@ class World:
         self.check_rows()
         self.hoarder.check()
         self.check_prompt()
-        for history in histories.of(self.tape.seed):
+        for history in self.histories():
             history(self)
             self.clock.run(self.clock.now + self.bound())
             self.check_liveness(lambda client, key: True)
@@ -360,7 +371,14 @@ class World:
             answered = max(self.shard_of(key).started_by(since), since - 5.0 - fed)
             self.clock.after(looked + 0.5, partial(check, answered))
 
+    def check_told(self, who: str, key: Key, stamp: int) -> None:
+        """When an application is told of a change."""
+
     # Small services.
+
+    def look(self, key: Key) -> int:
+        """What somebody sees who looks at the backend of an object."""
+        return self.oracle.stamp.get(key, 0)
 
     def change_all(self) -> None:
         for publisher in self.publishers.values():

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from roskva.disk import Disk
+from roskva.disk import Disk, storage_errors
 from roskva.errors import Damaged
 from roskva.feed.base import Batch, Marker
 from roskva.feed.log import Log, LogConfig
@@ -210,7 +210,8 @@ class ChangesLog:
                 *(self._log.lineage, self._log.last, self.ordinal, self.position, self._app),
                 *(self.last_doubt, self.doubted_at_us),
             )
-            write_record(self._disk, self._state_path, state)
+            with storage_errors("writing down how far the database was read"):
+                write_record(self._disk, self._state_path, state)
             self._state_at_us = now_us
 
     def marker(self, flow: str) -> int:
