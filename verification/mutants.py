@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from roskva.simulation.campaign import run_tape
-from roskva.simulation.tape import tape_of
+from roskva.simulation.tape import Profile, tape_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,6 +39,8 @@ class Change(msgspec.Struct, frozen=True):
 class Mutant(msgspec.Struct, frozen=True):
     name: str
     changes: tuple[Change, ...]
+    profile: Profile = "node"
+    """Of the clusters in which it has to show."""
 
 
 class Hunt(msgspec.Struct, frozen=True):
@@ -47,12 +49,12 @@ class Hunt(msgspec.Struct, frozen=True):
     violation: str | None
 
 
-def _mutants(text: str) -> Iterator[Mutant]:
+def _mutants(text: str, profile: Profile = "node") -> Iterator[Mutant]:
     """Under the name of each: where, and under that what is replaced → by what."""
     text = re.sub(r"^#.*\n", "", text.strip(), flags=re.MULTILINE)
     for mutant in re.split(r"\n(?=\S)", text):
         name, *places = re.split(r"\n {4}(?=\S)", mutant)
-        yield Mutant(name, tuple(map(_change, places)))
+        yield Mutant(name, tuple(map(_change, places)), profile)
 
 
 def _change(text: str) -> Change:
@@ -323,6 +325,78 @@ client is away though its session could not be placed
     core.rows:Rows._failed
         self.note_sessions_unknown(now) → pass
 """)
+) + tuple(
+    _mutants(
+        """
+# Change sources: what is read.
+told before visible
+    sources.reader:SourceReader._go_on
+        head.xid is not None and head.xid not in self.visible → False
+    sources.reader:SourceReader._append
+        type(head) is not Received or head.xid not in self.visible → type(head) is not Received
+confirmed before durable
+    sources.reader:SourceReader._append
+        effects.append(AppendChanges(parts))
+        → effects += [*([Confirm(self.reaches)] if self.reaches else []), AppendChanges(parts)]
+idle log confirmed while something waits
+    sources.reader:SourceReader._wait
+        self.waiting.append(event)
+        → (self.waiting.appendleft if type(event) is LogIdle else self.waiting.append)(event)
+TRUNCATE ignored
+    sources.reader:SourceReader._append_doubt
+        effects.append(AppendDoubt(head.doubt, head.position))
+        → effects.append(AppendChanges([]) if head.xid else AppendDoubt(head.doubt, head.position))
+slot ahead taken for a start
+    sources.position:judge
+        if server.slot.confirmed > ours.lsn: → if False:
+fork not noticed
+    sources.position:judge
+        if server.timeline != ours.timeline and (doubt := _fork(ours, server)): → if False:
+
+# The log of changes.
+ordinal not raised at a doubt
+    sources.changes:ChangesLog.next_ordinal
+        return max(asked, following) → return max(self.ordinal, 1)
+log that was lost begins under the old ordinal
+    sources.changes:ChangesLog.next_ordinal
+        return max(asked, following) → return following
+position confirmed that is not written down
+    sources.changes:ChangesLog.reached
+        return False → return True
+
+# The direct flow.
+reset of an app forgets a shard
+    sources.direct:DirectFlow._take
+        set(range(self.shards)) → set(range(max(1, self.shards - 1)))
+doubt passed before all before it is answered
+    sources.direct:DirectFlow._go_on
+        if self.under_way: → if False:
+doubt passed before every shard has reset
+    sources.direct:DirectFlow._go_on
+        if self.reset.waits_for: → if len(self.reset.waits_for) == self.shards:
+answer to an earlier reset counts for this one
+    sources.direct:DirectFlow._answered
+        generation >= reset.message.generation → True
+marker moves before it is answered
+    sources.direct:DirectFlow._pass_answered
+        while self.under_way and not self.under_way[0].updates: → while self.under_way:
+hole in the changes log forgotten
+    sources.direct:DirectFlow.step
+        effects.append(RaiseDoubt(Doubt("log lost", sentence))) → pass
+what is refused for now not published again
+    sources.direct:DirectFlow._settled
+        refused.append(update) → pass
+
+# The shard.
+late version under an old ordinal accepted
+    host.shard:ShardHost._is_late
+        if not self._is_of_source(update): → if True:
+late version accepted while the feed is read
+    host.shard:ShardHost._publish
+        not self.matcher.caught_up and any( → False and any(
+""",
+        "sources",
+    )
 )
 
 
@@ -375,7 +449,7 @@ def _rewritten(function: FunctionType, change: Change) -> Any:
 def hunt(mutant: Mutant, seeds: Sequence[int] = range(MAX_SEEDS)) -> Hunt:
     with planted(mutant):
         for seed in seeds:
-            violation = run_tape(tape_of(seed)).violation
+            violation = run_tape(tape_of(seed, profile=mutant.profile)).violation
             if violation is not None:
                 return Hunt(mutant.name, seed, violation)
     return Hunt(mutant.name, None, None)
