@@ -11,7 +11,7 @@ from tests.fuzzing.target import Target
 from tests.sources.recorded import EVENTS, TABLE_MAP, sealed, transactions
 
 from roskva.errors import BadMessage
-from roskva.sources.binlog import Kind
+from roskva.sources.mysql.binlog import Kind
 from roskva.sources.reader import Doubtful, LogIdle, Received
 
 _FORMAT: Final = EVENTS[1]

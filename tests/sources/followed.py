@@ -17,7 +17,7 @@ from roskva.sources.change import body_of, doubt_of
 from roskva.sources.changes import LOG, ChangesLog
 from roskva.sources.database import Tables
 from roskva.sources.follower import Follower
-from roskva.sources.postgres import PostgresLog
+from roskva.sources.postgres.log import PostgresLog
 
 
 class Followed:

@@ -8,11 +8,11 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from roskva.sources.binlog import HEADER_BYTES, TableMap
-from roskva.sources.binlog_tables import Described, described
 from roskva.sources.database import Tables
-from roskva.sources.gtids import MariaDbGtids
-from roskva.sources.mysql_rows import Transactions
+from roskva.sources.mysql.binlog import HEADER_BYTES, TableMap
+from roskva.sources.mysql.gtids import MariaDbGtids
+from roskva.sources.mysql.rows import Transactions
+from roskva.sources.mysql.tables import Described, described
 from roskva.sources.position import GtidPosition
 
 EVENTS: Final = [

@@ -33,9 +33,9 @@ from roskva.errors import BadMessage
 from roskva.sources.change import Change
 from roskva.sources.database import Tables
 from roskva.sources.names import row_name
-from roskva.sources.pgoutput import Column, Relation
 from roskva.sources.position import PostgresPosition
-from roskva.sources.postgres_rows import Transactions
+from roskva.sources.postgres.pgoutput import Column, Relation
+from roskva.sources.postgres.rows import Transactions
 from roskva.sources.reader import Doubtful, LogIdle, Received
 
 SOME: Final = 400

@@ -7,9 +7,16 @@ import pytest
 from tests.sources.recorded import BEGUN, EVENTS, TABLE_MAP, sealed, transactions
 
 from roskva.errors import BadMessage
-from roskva.sources.binlog import HEADER_BYTES, BinlogDecoder, Gtid, Layout, Prepared, TableMap
-from roskva.sources.binlog_tables import described
 from roskva.sources.change import Change
+from roskva.sources.mysql.binlog import (
+    HEADER_BYTES,
+    BinlogDecoder,
+    Gtid,
+    Layout,
+    Prepared,
+    TableMap,
+)
+from roskva.sources.mysql.tables import described
 from roskva.sources.position import GtidPosition
 from roskva.sources.reader import Doubtful, LogIdle, Received
 

@@ -6,8 +6,8 @@ from struct import error
 import pytest
 
 from roskva.errors import BadMessage
-from roskva.sources.binlog_json import read_json
-from roskva.sources.binlog_values import Column, value_reader
+from roskva.sources.mysql.json_values import read_json
+from roskva.sources.mysql.values import Column, value_reader
 
 
 def small(value: int) -> bytes:

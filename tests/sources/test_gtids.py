@@ -3,8 +3,8 @@
 import pytest
 
 from roskva.errors import BadConfig
-from roskva.sources.gtids import GtidServer, MariaDbGtids, MysqlGtids, judge_gtids
-from roskva.sources.mysql_servers import packed_gtids
+from roskva.sources.mysql.gtids import GtidServer, MariaDbGtids, MysqlGtids, judge_gtids
+from roskva.sources.mysql.servers import packed_gtids
 from roskva.sources.position import BROKEN, GtidPosition, position_text, read_position
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "5e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -14,8 +14,8 @@ from roskva.errors import BadConfig
 from roskva.sources import mysql
 from roskva.sources.change import Change
 from roskva.sources.database import Tables
-from roskva.sources.mysql import MysqlLog
-from roskva.sources.mysql_rows import MAX_SLICE
+from roskva.sources.mysql.log import MysqlLog
+from roskva.sources.mysql.rows import MAX_SLICE
 from roskva.sources.position import GtidPosition
 from roskva.sources.reader import Doubtful, LogIdle, LogOpened, Received
 

@@ -26,7 +26,7 @@ from tests.sources.test_mysql import (
 
 from roskva.errors import BadConfig, Unavailable
 from roskva.sources.database import Tables
-from roskva.sources.mysql import MysqlLog
+from roskva.sources.mysql.log import MysqlLog
 from roskva.sources.position import GtidPosition
 from roskva.sources.reader import LogIdle, Received
 

@@ -12,7 +12,7 @@ from tests.sources.test_mysql import changes, keys, read
 
 from roskva.errors import Unavailable
 from roskva.sources.database import Tables
-from roskva.sources.mysql import MysqlLog
+from roskva.sources.mysql.log import MysqlLog
 
 PASSWORD = "correct horse"
 PRODUCTS = Tables(("products",))

@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 
 from roskva.errors import BadMessage
-from roskva.sources.pgoutput import (
+from roskva.sources.postgres.pgoutput import (
     EPOCH_US,
     UNCHANGED,
     Begin,

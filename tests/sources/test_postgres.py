@@ -17,7 +17,7 @@ from roskva.sources.change import Change
 from roskva.sources.database import Tables
 from roskva.sources.names import row_name
 from roskva.sources.position import Position, PostgresPosition, lsn_text
-from roskva.sources.postgres import PostgresLog, read_history, seen_in
+from roskva.sources.postgres.log import PostgresLog, read_history, seen_in
 from roskva.sources.reader import Doubtful, LogIdle, Received
 
 TABLES = Tables(("products", "stock"), {"stock": ("place", "product")})

@@ -6,8 +6,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roskva.sources.pgoutput import UNCHANGED, Column, Relation, RowChange, Value
-from roskva.sources.postgres_rows import MAX_VALUE_BYTES, Published, published
+from roskva.sources.postgres.pgoutput import UNCHANGED, Column, Relation, RowChange, Value
+from roskva.sources.postgres.rows import MAX_VALUE_BYTES, Published, published
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 NUMBERS = st.integers().map(str) | st.decimals(allow_nan=False, allow_infinity=False).map(

@@ -19,7 +19,7 @@ from roskva.errors import BadConfig, Unavailable
 from roskva.sources.change import body_of
 from roskva.sources.database import Tables
 from roskva.sources.names import row_name
-from roskva.sources.postgres import PostgresLog
+from roskva.sources.postgres.log import PostgresLog
 from roskva.sources.reader import Received
 
 pytestmark = pytest.mark.verify

@@ -2,8 +2,8 @@
 
 import pytest
 
-from roskva.sources.binlog import Query
-from roskva.sources.statements import Meaning, meaning_of, words_of
+from roskva.sources.mysql.binlog import Query
+from roskva.sources.mysql.statements import Meaning, meaning_of, words_of
 
 TABLES = [("shop", "products"), ("sales", "orders")]
 

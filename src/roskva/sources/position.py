@@ -44,7 +44,7 @@ class PostgresPosition(msgspec.Struct, frozen=True, tag="postgresql"):
     lsn: int
     """The end of the last commit."""
     tables: str = ""
-    """How they were published: a print (postgres_catalog.py)."""
+    """How they were published: a print (postgres/catalog.py)."""
 
     def __str__(self) -> str:
         return f"{self.timeline}/{lsn_text(self.lsn)}"
@@ -60,7 +60,7 @@ class GtidPosition(msgspec.Struct, frozen=True, tag="gtid"):
     last_at: int = 0
     """When that was committed: wall-clock microseconds. 0: we have not seen it."""
     tables: str = ""
-    """How they were named: a print (mysql_catalog.py)."""
+    """How they were named: a print (mysql/catalog.py)."""
 
     def __str__(self) -> str:
         return self.gtids

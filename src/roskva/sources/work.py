@@ -105,10 +105,10 @@ def database_of(name: str, source: SourceConfig) -> DatabaseLog:
 
 def _log_class(extra: str) -> Callable[..., DatabaseLog]:
     if extra == "postgres":
-        from roskva.sources.postgres import PostgresLog
+        from roskva.sources.postgres.log import PostgresLog
 
         return PostgresLog
-    from roskva.sources.mysql import MysqlLog
+    from roskva.sources.mysql.log import MysqlLog
 
     return MysqlLog
 

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from roskva.errors import BadMessage
-from roskva.sources.binlog_decimal import decimal_reader
-from roskva.sources.binlog_json import read_json
+from roskva.sources.mysql.decimals import decimal_reader
+from roskva.sources.mysql.json_values import read_json
 
 
 class Absent:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from roskva.sources.binlog_decimal import decimal_reader
+from roskva.sources.mysql.decimals import decimal_reader
 
 _MOST_DEEP: Final = 100
 """As deep as MySQL lets documents be."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Final
 
-from roskva.sources.binlog import Query
+from roskva.sources.mysql.binlog import Query
 
 
 class Meaning(Enum):

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from roskva.sources.binlog import TableMap, packed_number
-from roskva.sources.binlog_values import Column, Type, decode_text, real_type
+from roskva.sources.mysql.binlog import TableMap, packed_number
+from roskva.sources.mysql.values import Column, Type, decode_text, real_type
 
 _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _COLUMN_NAMES, _SET_WORDS, _ENUM_WORDS = range(1, 7)
 _PRIMARY_KEY, _KEY_OF_PREFIXES, _WORDS_CHARSET, _WORDS_CHARSETS = 8, 9, 10, 11

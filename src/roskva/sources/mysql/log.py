@@ -9,7 +9,7 @@ reader that was killed leaves nobody behind.
 log as long as it is set to. What it has deleted when we come back is a doubt (gtids.py).
 
 **Visible.** An event comes when it is in the log, and its engine may commit it a moment later, or
-much later while the server waits for a replica that is to acknowledge it. See mysql_servers.py.
+much later while the server waits for a replica that is to acknowledge it. See servers.py.
 """
 
 import time
@@ -25,14 +25,14 @@ import msgspec
 import pymysql
 
 from roskva.errors import BadConfig, BadMessage, Unavailable
-from roskva.sources.binlog import Gtid, Heartbeat, TableMap
-from roskva.sources.binlog_stream import HEARTBEAT_S, BinlogStream, RefusedByServer
-from roskva.sources.binlog_tables import Described
 from roskva.sources.database import ServerProblem, Tables
-from roskva.sources.gtids import GtidServer, judge_gtids
-from roskva.sources.mysql_catalog import Descriptions, TablesNow, look_at_tables
-from roskva.sources.mysql_rows import Transactions, split_name
-from roskva.sources.mysql_servers import MariaDbServer, MysqlServer, Server
+from roskva.sources.mysql.binlog import Gtid, Heartbeat, TableMap
+from roskva.sources.mysql.catalog import Descriptions, TablesNow, look_at_tables
+from roskva.sources.mysql.gtids import GtidServer, judge_gtids
+from roskva.sources.mysql.rows import Transactions, split_name
+from roskva.sources.mysql.servers import MariaDbServer, MysqlServer, Server
+from roskva.sources.mysql.stream import HEARTBEAT_S, BinlogStream, RefusedByServer
+from roskva.sources.mysql.tables import Described
 from roskva.sources.position import Doubt, GtidPosition, Position
 from roskva.sources.reader import Doubtful, LogIdle, LogOpened, Received
 

@@ -23,7 +23,10 @@ from typing import Final, Protocol
 import msgspec
 
 from roskva.errors import BadMessage, BadName
-from roskva.sources.binlog import (
+from roskva.sources.change import NULL, Change, Op
+from roskva.sources.changes import Slice
+from roskva.sources.database import Tables
+from roskva.sources.mysql.binlog import (
     BinlogDecoder,
     Committed,
     Ended,
@@ -38,16 +41,13 @@ from roskva.sources.binlog import (
     Rows,
     TableMap,
 )
-from roskva.sources.binlog_tables import Described
-from roskva.sources.binlog_values import ABSENT, value_reader
-from roskva.sources.change import NULL, Change, Op
-from roskva.sources.changes import Slice
-from roskva.sources.database import Tables
-from roskva.sources.gtids import Gtids
+from roskva.sources.mysql.gtids import Gtids
+from roskva.sources.mysql.statements import Meaning, meaning_of, words_of
+from roskva.sources.mysql.tables import Described
+from roskva.sources.mysql.values import ABSENT, value_reader
 from roskva.sources.names import table_name
 from roskva.sources.position import BROKEN, Cause, Doubt, GtidPosition
 from roskva.sources.reader import Doubtful, LogIdle, Received
-from roskva.sources.statements import Meaning, meaning_of, words_of
 
 MAX_SLICE: Final = 5_000
 """Changes of one transaction that are handed on together."""

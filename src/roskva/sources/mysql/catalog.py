@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from roskva.errors import BadName
-from roskva.sources.binlog import TableMap
-from roskva.sources.binlog_tables import Described, described
-from roskva.sources.binlog_values import Column
 from roskva.sources.database import ServerProblem, Tables
+from roskva.sources.mysql.binlog import TableMap
+from roskva.sources.mysql.tables import Described, described
+from roskva.sources.mysql.values import Column
 from roskva.sources.names import table_name
 from roskva.sources.position import BROKEN
 

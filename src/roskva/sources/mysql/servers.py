@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 
 from roskva.errors import Unavailable
 from roskva.sources.database import ServerProblem
-from roskva.sources.gtids import Gtids, GtidServer, MariaDbGtids, MysqlGtids
-from roskva.sources.mysql_catalog import Ask, HasTransaction
-from roskva.sources.mysql_rows import Place
+from roskva.sources.mysql.catalog import Ask, HasTransaction
+from roskva.sources.mysql.gtids import Gtids, GtidServer, MariaDbGtids, MysqlGtids
+from roskva.sources.mysql.rows import Place
 from roskva.sources.position import GtidPosition
 
 _DUMP: Final = 0x12

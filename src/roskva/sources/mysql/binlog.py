@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NoReturn
 import msgspec
 
 from roskva.errors import BadMessage
-from roskva.sources.binlog_values import ABSENT, Read, Type, Value
+from roskva.sources.mysql.values import ABSENT, Read, Type, Value
 
 Op = Literal["insert", "update", "delete"]
 Row = list[Any]

@@ -6,7 +6,7 @@ Whatever does not fit raises `BadMessage`, with the table and the position after
 
 **A table that cannot be read** (a column of its key is gone, or its replica identity does not have
 the key) is an error of that table only: `broken` says so, its changes are passed over, and from
-there on positions have the print `BROKEN` (postgres_catalog.py): its mending is a doubt.
+there on positions have the print `BROKEN` (catalog.py): its mending is a doubt.
 """
 
 import re
@@ -20,7 +20,9 @@ from roskva.sources.change import NULL, Change, Op
 from roskva.sources.changes import Slice
 from roskva.sources.database import Tables
 from roskva.sources.names import table_name
-from roskva.sources.pgoutput import (
+from roskva.sources.position import BROKEN, Doubt, PostgresPosition, lsn_text
+from roskva.sources.postgres.catalog import DEFAULT_SCHEMA, key_of
+from roskva.sources.postgres.pgoutput import (
     UNCHANGED,
     Begin,
     Commit,
@@ -30,8 +32,6 @@ from roskva.sources.pgoutput import (
     Truncate,
     Value,
 )
-from roskva.sources.position import BROKEN, Doubt, PostgresPosition, lsn_text
-from roskva.sources.postgres_catalog import DEFAULT_SCHEMA, key_of
 from roskva.sources.reader import Doubtful, LogIdle, Received
 
 MAX_SLICE: Final = 5_000

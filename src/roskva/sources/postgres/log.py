@@ -11,7 +11,7 @@ with that at each connection (`position.judge`). An idle table would keep the lo
 ever; what the server says of its end while nothing of ours is under way is confirmed, too.
 
 The **tables** are looked at when we connect, and every other second: what the log says nothing of
-(postgres_catalog.py) ends the connection, and the next one begins with a doubt and a new slot.
+(catalog.py) ends the connection, and the next one begins with a doubt and a new slot.
 """
 
 import select
@@ -36,13 +36,13 @@ from roskva.sources.position import (
     lsn_text,
     read_lsn,
 )
-from roskva.sources.postgres_catalog import (
+from roskva.sources.postgres.catalog import (
     TablesNow,
     look_at_tables,
     primary_key,
     server_problems,
 )
-from roskva.sources.postgres_rows import Transactions
+from roskva.sources.postgres.rows import Transactions
 from roskva.sources.reader import Doubtful, LogIdle, LogOpened, Received
 
 _MOST_TOGETHER: Final = 20_000

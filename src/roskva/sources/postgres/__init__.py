@@ -1,0 +1,1 @@
+"""PostgreSQL: logical replication with `pgoutput`. Read `log.py` first."""
