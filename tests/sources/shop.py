@@ -10,7 +10,7 @@ from tests.serving.nodes import PATIENCE_S, Node, await_that
 from tests.sources.servers import MariaDb, Postgres, postgres_binaries
 
 import roskva
-from roskva.links.processes import read_report
+from roskva.links.processes import read_report, running
 from roskva.wire.admin import SourceNow
 
 SETTINGS = """
@@ -50,7 +50,11 @@ def served_mariadb_shop() -> Iterator[MariaDb]:
 
 
 def source(node: Node) -> SourceNow | None:
-    return read_report(node.data / "run/source-shop.json", SourceNow)
+    """It is beside the sockets, which are elsewhere if the path to the data is a long one."""
+    found = running(node.data)
+    if found is None:
+        return None
+    return read_report(Path(found.processes[0].socket).with_name("source-shop.json"), SourceNow)
 
 
 def reading(node: Node, but: int = 0) -> SourceNow:
