@@ -208,6 +208,8 @@ class MariaDb:
         self.place, self.server_id = place, server_id
         self.data = place / "data"
         self.port = port or free_port()
+        self._environment = {**os.environ, "TMPDIR": str(place)}
+        """A server that starts removes the temporary tables of all that share a directory."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -219,7 +221,10 @@ class MariaDb:
         where = f"--datadir={self.data}"
         install = ["mariadb-install-db", "--no-defaults", where, "--skip-test-db"]
         install.append("--auth-root-authentication-method=normal")
-        subprocess.run(install, user=_user("mysql"), check=True, capture_output=True)
+        made = subprocess.run(
+            install, user=_user("mysql"), env=self._environment, capture_output=True, text=True
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
         self.start(*flags)
         with self.connected(database="") as connection, connection.cursor() as cursor:
             for statement in ("CREATE DATABASE shop", *GRANTS):
@@ -231,7 +236,12 @@ class MariaDb:
         command += [f"--pid-file={self.place}/pid", f"--server-id={self.server_id}", *flags]
         with (self.place / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, user=_user("mysql"), cwd=self.place
+                command,
+                stdout=log,
+                stderr=log,
+                user=_user("mysql"),
+                cwd=self.place,
+                env=self._environment,
             )
         await_that(self.answers, _START_S, lambda: (self.place / "log").read_text())
 
