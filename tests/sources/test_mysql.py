@@ -11,9 +11,9 @@ from tests.serving.nodes import await_that
 from tests.sources.servers import MariaDb
 
 from roskva.errors import BadConfig
-from roskva.sources import mysql
 from roskva.sources.change import Change
 from roskva.sources.database import Tables
+from roskva.sources.mysql import log as mysql_log
 from roskva.sources.mysql.log import MysqlLog
 from roskva.sources.mysql.rows import MAX_SLICE
 from roskva.sources.position import GtidPosition
@@ -401,7 +401,7 @@ def test_a_check_says_what_is_missing_and_what_mends_it(server: MariaDb, log: My
 def test_who_is_late_takes_what_comes_together(
     server: MariaDb, log: MysqlLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mysql, "_LATE_S", -60.0)  # whatever comes was written long ago
+    monkeypatch.setattr(mysql_log, "_LATE_S", -60.0)  # whatever comes was written long ago
     log.connect(None, False)
     server.run(
         "BEGIN NOT ATOMIC DECLARE i int DEFAULT 0; WHILE i < 300 DO "

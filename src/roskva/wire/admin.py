@@ -152,8 +152,6 @@ class PartNow(msgspec.Struct):
     """The bridge, or an ingest; an ingest of a source is a flow of it."""
 
     name: str = ""
-    source: str = ""
-    """Of a flow: whose changes it publishes."""
     state: str = "starting"
     batches: int = 0
     batch_ms: int | None = None
@@ -175,6 +173,8 @@ class PartNow(msgspec.Struct):
     published: int | None = None
     superseded: int | None = None
     dead_letters: int | None = None
+    source: str = ""
+    """Of a flow: whose changes it publishes."""
     marker: int | None = None
     """Of a flow: everything up to this offset in the log of changes is published."""
     late: int | None = None
