@@ -18,7 +18,7 @@ from roskva.feed.upkeep import Retention
 from roskva.pipeline.flow import table_in_log
 from roskva.pipeline.ingest import Ingest
 from roskva.pipeline.publish_sink import NodeAt
-from roskva.pipeline.source_flows import SourceFlows, Standing, companies
+from roskva.pipeline.source_flows import FlowStanding, SourceFlows, companies
 from roskva.sources.change import version_of
 from roskva.sources.losses import losses
 from roskva.wire.admin import PartNow
@@ -280,13 +280,13 @@ def test_a_log_that_was_lost_as_a_whole_is_read_from_its_beginning(
 def test_near_flows_are_read_for_together_and_trouble_stays_with_who_has_it() -> None:
     found = companies(
         {
-            "new": Standing(0),
-            "here": Standing(1000),
-            "near": Standing(995),
-            "far": Standing(700),
-            "suspect": Standing(1000, alone=True),
-            "stuck": Standing(10, stuck=True),
-            "stuck-too": Standing(990, stuck=True),
+            "new": FlowStanding(0),
+            "here": FlowStanding(1000),
+            "near": FlowStanding(995),
+            "far": FlowStanding(700),
+            "suspect": FlowStanding(1000, alone=True),
+            "stuck": FlowStanding(10, stuck=True),
+            "stuck-too": FlowStanding(990, stuck=True),
         },
         near=10,
     )
@@ -300,9 +300,9 @@ def test_near_flows_are_read_for_together_and_trouble_stays_with_who_has_it() ->
             {"stuck", "stuck-too"},
         )
     }
-    assert companies({"a": Standing(0), "b": Standing(8), "c": Standing(16)}, near=10) == [
-        frozenset("abc")
-    ]
+    assert companies(
+        {"a": FlowStanding(0), "b": FlowStanding(8), "c": FlowStanding(16)}, near=10
+    ) == [frozenset("abc")]
 
 
 def test_what_flows_would_publish_can_be_seen_first(

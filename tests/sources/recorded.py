@@ -11,7 +11,7 @@ from typing import Final
 from roskva.sources.database import Tables
 from roskva.sources.mysql.binlog import HEADER_BYTES, TableMap
 from roskva.sources.mysql.gtids import MariaDbGtids
-from roskva.sources.mysql.rows import Transactions
+from roskva.sources.mysql.rows import BinlogTransactions
 from roskva.sources.mysql.tables import Described, described
 from roskva.sources.position import GtidPosition
 
@@ -39,9 +39,9 @@ class LogOnly:
         return False
 
 
-def transactions() -> Transactions:
+def transactions() -> BinlogTransactions:
     position = MariaDbGtids(BEGUN.gtids)
-    return Transactions(Tables(("products",)), "shop", LogOnly(), position, BEGUN)
+    return BinlogTransactions(Tables(("products",)), "shop", LogOnly(), position, BEGUN)
 
 
 def sealed(event: bytes) -> bytes:

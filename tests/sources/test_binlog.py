@@ -12,8 +12,8 @@ from roskva.sources.mysql.binlog import (
     HEADER_BYTES,
     BinlogDecoder,
     Gtid,
-    Layout,
     Prepared,
+    RowLayout,
     TableMap,
 )
 from roskva.sources.mysql.tables import described
@@ -148,7 +148,7 @@ def test_what_cannot_be_read_is_refused_by_name() -> None:
 def test_a_table_is_described_by_a_log_that_is_set_to() -> None:
     seen: list[TableMap] = []
 
-    def note(table: TableMap) -> Layout | None:
+    def note(table: TableMap) -> RowLayout | None:
         seen.append(table)
         return None
 

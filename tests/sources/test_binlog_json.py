@@ -7,7 +7,7 @@ import pytest
 
 from roskva.errors import BadMessage
 from roskva.sources.mysql.json_values import read_json
-from roskva.sources.mysql.values import Column, value_reader
+from roskva.sources.mysql.values import ColumnTraits, value_reader
 
 
 def small(value: int) -> bytes:
@@ -63,4 +63,4 @@ def test_what_is_garbled_or_endless_is_an_error() -> None:
 
 def test_a_type_that_nobody_knows_is_an_error() -> None:
     with pytest.raises(BadMessage, match="price has a type that is not read here: 200"):
-        value_reader(200, b"", Column("price", "int"))
+        value_reader(200, b"", ColumnTraits("price", "int"))

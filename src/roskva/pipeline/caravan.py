@@ -41,7 +41,7 @@ from roskva.pipeline.changes_reader import (
     read_milestone,
 )
 from roskva.pipeline.feeds import ChangesFeed, offsets_of
-from roskva.pipeline.flow import Flow
+from roskva.pipeline.flow import SparkFlow
 from roskva.pipeline.publish_sink import NodeAt, parts, update_from
 from roskva.publisher.requests import PublishFailure, UpdateBody
 
@@ -54,7 +54,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 
 
 class Passenger(msgspec.Struct, frozen=True):
-    flow: Flow
+    flow: SparkFlow
     sql: FlowSql
     prefix: str
     """Of the objects that are its table's."""
@@ -70,7 +70,11 @@ class Item(msgspec.Struct, frozen=True):
 
 class Caravan:
     def __init__(
-        self, spark: SparkSession, place: str, passengers: Sequence[Passenger], delivery: "Delivery"
+        self,
+        spark: SparkSession,
+        place: str,
+        passengers: Sequence[Passenger],
+        delivery: "CaravanDelivery",
     ) -> None:
         self.names = frozenset(each.flow.name for each in passengers)
         self._spark, self._place, self._passengers = spark, place, passengers
@@ -148,10 +152,10 @@ class Caravan:
         return [] if "" in found else sorted(found)
 
 
-class Delivery:
+class CaravanDelivery:
     """Publishes what the flows of a caravan made of a range, and moves their markers."""
 
-    def __init__(self, app: str, flows: Sequence[Flow], node: NodeAt, place: str) -> None:
+    def __init__(self, app: str, flows: Sequence[SparkFlow], node: NodeAt, place: str) -> None:
         self._app, self._flows, self._node = app, flows, node
         self._feed = ChangesFeed(place)
         self._lock = threading.Lock()
@@ -245,7 +249,7 @@ class Delivery:
         self._bury(dead)
         return again
 
-    def _pass(self, flow: Flow, reach: Milestone) -> None:
+    def _pass(self, flow: SparkFlow, reach: Milestone) -> None:
         behind = Marker(reach.lineage, reach.last)
         stood = flow.marker.offset if flow.marker is not None else 0
         lost = [(first, last) for first, last in reach.lost if last > stood]

@@ -165,7 +165,11 @@ def changes_in(
     reader = feeds.reader(SHARD)
     if reader is None or not reader.end() or reader.lineage != wanted.lineage:
         return
-    found, lost, after = _Gathered(prefixes, last_only), list[tuple[int, int]](), wanted.after
+    found, lost, after = (
+        _GatheredChanges(prefixes, last_only),
+        list[tuple[int, int]](),
+        wanted.after,
+    )
     for batch in batches(feeds, wanted, strict=False):
         if batch.first > after + 1:
             lost.append((after + 1, batch.first - 1))
@@ -180,7 +184,7 @@ def changes_in(
     yield _milestone(reach)
 
 
-class _Gathered:
+class _GatheredChanges:
     def __init__(self, prefixes: Sequence[str], last_only: bool) -> None:
         self._prefixes, self._last_only = prefixes, last_only
         self._parts: list[pa.RecordBatch] = []

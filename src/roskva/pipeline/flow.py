@@ -45,7 +45,7 @@ class FlowCounters(msgspec.Struct):
     lost: int = 0
 
 
-class Flow:
+class SparkFlow:
     def __init__(self, name: str, config: Config, directory: Path, place: str) -> None:
         """`directory`: its own; `place`: that of its source."""
         self.name, self.ingest = name, config.ingest[name]

@@ -26,11 +26,11 @@ from pyspark.sql import SparkSession
 from roskva.config import Config
 from roskva.errors import BadConfig, BadInput, RoskvaError
 from roskva.feed.reader import LogReader
-from roskva.pipeline.caravan import Caravan, Delivery, Passenger
+from roskva.pipeline.caravan import Caravan, CaravanDelivery, Passenger
 from roskva.pipeline.changes import flow_sql
 from roskva.pipeline.changes_reader import SHARD, CaravanSource
 from roskva.pipeline.feeds import ChangesFeed
-from roskva.pipeline.flow import Flow
+from roskva.pipeline.flow import SparkFlow
 from roskva.pipeline.progress import note_progress, short
 from roskva.pipeline.publish_sink import NodeAt
 from roskva.pipeline.session import PipelineFailed
@@ -46,7 +46,7 @@ _ONCE_TICK_S: Final = 0.1
 _log = logging.getLogger(__name__)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class FlowStanding(msgspec.Struct, frozen=True):
     offset: int
     alone: bool = False
     """It may be what the query of several has failed at."""
@@ -54,7 +54,7 @@ class Standing(msgspec.Struct, frozen=True):
     """The node did not take its updates, while it took those of others."""
 
 
-def companies(flows: Mapping[str, Standing], near: int = NEAR) -> list[frozenset[str]]:
+def companies(flows: Mapping[str, FlowStanding], near: int = NEAR) -> list[frozenset[str]]:
     """Who is read for together; those that are furthest come last."""
     alone = [frozenset((name,)) for name, flow in flows.items() if flow.alone]
     stuck = frozenset(name for name, flow in flows.items() if flow.stuck and not flow.alone)
@@ -99,7 +99,7 @@ class SourceFlows:
         self._feed: ChangesFeed | None = None
         self._node = node or (lambda: NodeAt("", str(data), flow=self._app))
         self.flows = {
-            name: Flow(name, config, directory, self._place)
+            name: SparkFlow(name, config, directory, self._place)
             for name, directory in directories.items()
         }
         self._passengers: dict[str, Passenger] = {}
@@ -211,7 +211,7 @@ class SourceFlows:
             if company not in kept:
                 self._set_off(company, reader, end)
 
-    def _standing(self, reader: LogReader) -> dict[str, Standing]:
+    def _standing(self, reader: LogReader) -> dict[str, FlowStanding]:
         """Of those that are to be read for now."""
         now = time.monotonic()
         found = {}
@@ -220,10 +220,10 @@ class SourceFlows:
             if flow.waits or now < trouble.again_at:
                 flow.part.together = 0
             else:
-                found[name] = Standing(flow.find(reader).offset, trouble.alone, trouble.stuck)
+                found[name] = FlowStanding(flow.find(reader).offset, trouble.alone, trouble.stuck)
         return found | self._together(found)
 
-    def _together(self, standing: Mapping[str, Standing]) -> dict[str, Standing]:
+    def _together(self, standing: Mapping[str, FlowStanding]) -> dict[str, FlowStanding]:
         """Of a caravan under way all stand where the last does: one by one they pass the same."""
         found = {}
         for caravan in self._caravans:
@@ -240,7 +240,7 @@ class SourceFlows:
         flows = [passenger.flow for passenger in passengers]
         starts = {flow.name: flow.find(reader) for flow in flows}
         lags = end - min(marker.offset for marker in starts.values()) > NEAR
-        delivery = Delivery(self._app, flows, self._node(), self._place)
+        delivery = CaravanDelivery(self._app, flows, self._node(), self._place)
         caravan = Caravan(self._spark, self._place, passengers, delivery)
         try:
             caravan.start(starts, self._scratch, lags=lags)
@@ -265,7 +265,7 @@ class SourceFlows:
         return self._passengers[name]
 
 
-def publish_once(spark: SparkSession, config: Config, name: str, directory: Path) -> Flow:
+def publish_once(spark: SparkSession, config: Config, name: str, directory: Path) -> SparkFlow:
     """What the log has now, and no more."""
     source = config.ingest[name].path or ""
     flows = SourceFlows(spark, source, config, {name: directory})

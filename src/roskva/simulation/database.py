@@ -36,7 +36,7 @@ _STEP: Final = 10
 ReadFromLog = Received | Doubtful | LogIdle
 
 
-class Commit(msgspec.Struct, frozen=True):
+class SimulatedCommit(msgspec.Struct, frozen=True):
     xid: int
     end: int
     """What follows it in the log."""
@@ -46,10 +46,12 @@ class Commit(msgspec.Struct, frozen=True):
     """It begins with a TRUNCATE, which leaves no row: the first of `changed` is all of them."""
 
 
-class History:
+class ServerHistory:
     """What one server holds: its timeline, and all that was committed on the way there."""
 
-    def __init__(self, timeline: int, forks: Sequence[tuple[int, int]], log: list[Commit]) -> None:
+    def __init__(
+        self, timeline: int, forks: Sequence[tuple[int, int]], log: list[SimulatedCommit]
+    ) -> None:
         self.timeline = timeline
         self.forks = list(forks)
         self.log = log
@@ -68,12 +70,12 @@ class Database:
     def __init__(self, world: World, objects: Sequence[Key]) -> None:
         self.world = world
         self.objects = objects
-        self.history = History(1, (), [])
-        self.former: History | None = None
+        self.history = ServerHistory(1, (), [])
+        self.former: ServerHistory | None = None
         self.timelines = 1
         self.switches = 0
         self.xids = 0
-        self.invisible: dict[int, Commit] = {}
+        self.invisible: dict[int, SimulatedCommit] = {}
         """Committed, and seen by nobody."""
         self.seen: dict[Key, int] = {}
         """The stamp of each row, as others see it."""
@@ -103,7 +105,7 @@ class Database:
         while not empties and dice.random() < 0.2:  # the same rows, again
             changed.append(self._changed(dice.sample(list(keys), dice.randrange(1, 1 + len(keys)))))
         self.history.end += _STEP
-        commit = Commit(self.xids, self.history.end, changed, empties)
+        commit = SimulatedCommit(self.xids, self.history.end, changed, empties)
         self.history.log.append(commit)
         self.invisible[commit.xid] = commit
         late = max(self.standby_away_until - world.clock.now, 0.0)
@@ -114,7 +116,7 @@ class Database:
     def _changed(self, keys: Sequence[Key]) -> dict[Key, int]:
         return {key: self.world.oracle.change(key, None) for key in keys}
 
-    def _show(self, commit: Commit) -> None:
+    def _show(self, commit: SimulatedCommit) -> None:
         if self.invisible.pop(commit.xid, None) is not None:
             for changed in commit.changed:
                 self.seen |= changed
@@ -125,7 +127,7 @@ class Database:
 
     # What befalls it.
 
-    def switch(self, to: History) -> None:
+    def switch(self, to: ServerHistory) -> None:
         """Whoever looks now, looks there. What others cannot see of it yet, they never will not."""
         for commit in list(self.invisible.values()):
             self._show(commit)
@@ -148,7 +150,7 @@ class Database:
         passed = [fork for fork in old.forks if fork[1] < left_at]
         later = [timeline for timeline, lsn in old.forks if lsn >= left_at]
         left = later[0] if later else old.timeline
-        promoted = History(self.timelines, [*passed, (left, left_at)], list(log))
+        promoted = ServerHistory(self.timelines, [*passed, (left, left_at)], list(log))
         if keeps_slot and old.slot is not None:
             promoted.slot = Slot(min(old.slot.confirmed, left_at), old.slot.lost)
         self.switch(promoted)
@@ -201,7 +203,7 @@ class Database:
     def _at(self, lsn: int) -> PostgresPosition:
         return PostgresPosition(_SYSTEM, self.history.timeline, lsn)
 
-    def _events(self, commit: Commit) -> list[ReadFromLog]:
+    def _events(self, commit: SimulatedCommit) -> list[ReadFromLog]:
         """Large transactions come in slices."""
         dice, found = self.world.dice, list[ReadFromLog]()
         changes = [
@@ -219,7 +221,7 @@ class Database:
         return found
 
     def _slice(
-        self, commit: Commit, changes: list[Change], end: PostgresPosition | None
+        self, commit: SimulatedCommit, changes: list[Change], end: PostgresPosition | None
     ) -> Received:
         return Received(commit.xid, Slice(str(commit.xid), changes, end))
 

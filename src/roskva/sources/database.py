@@ -1,7 +1,7 @@
 """What a reader asks of a database: each kind of database has a module that answers."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,12 @@ class ServerProblem(msgspec.Struct, frozen=True):
 
     sentence: str
     remedy: str
+
+
+class AskServer(Protocol):
+    """A query on the connection that asks; its rows."""
+
+    def __call__(self, query: str, *arguments: object) -> list[tuple[Any, ...]]: ...
 
 
 class DatabaseLog(Protocol):

@@ -36,7 +36,7 @@ NAME: Final = "direct"
 _MARKER_EVERY_S: Final = 1.0
 
 
-class Flow:
+class FlowExecutor:
     def __init__(
         self,
         machine: DirectFlow,

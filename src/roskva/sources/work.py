@@ -35,7 +35,7 @@ from roskva.model import NO_GENERATION, next_generation
 from roskva.sources.changes import DIRECTORY, LOG, ChangesLog, forget_flows
 from roskva.sources.database import DatabaseLog, Tables
 from roskva.sources.direct import DirectFlow
-from roskva.sources.flow import NAME, Flow
+from roskva.sources.flow import NAME, FlowExecutor
 from roskva.sources.follower import Follower
 from roskva.sources.losses import Loss, losses, made_up_for
 from roskva.sources.position import Doubt
@@ -172,7 +172,7 @@ class RunningSource:
             publishes=job.source.direct,
             passed=self._changes.last_reset(NAME),
         )
-        self._flow = Flow(
+        self._flow = FlowExecutor(
             machine,
             LogReader(RealDisk(), log),
             set_marker=lambda at: self._follower.call(lambda: self._changes.set_marker(NAME, at)),

@@ -98,9 +98,9 @@ class Gtid(msgspec.Struct, frozen=True):
     """It is the first phase of a distributed transaction (XA)."""
 
 
-class Rows(msgspec.Struct, frozen=True, gc=False):
+class ChangedRows(msgspec.Struct, frozen=True, gc=False):
     op: Op
-    layout: "Layout"
+    layout: "RowLayout"
     rows: list[tuple[Row | None, Row | None]]
     """New and old, as far as there are such."""
 
@@ -111,7 +111,7 @@ class Query(msgspec.Struct, frozen=True):
     end: int
 
 
-class Committed(msgspec.Struct, frozen=True):
+class TransactionEnd(msgspec.Struct, frozen=True):
     end: int
 
 
@@ -141,7 +141,9 @@ class Incident(msgspec.Struct, frozen=True):
     """The server has lost events."""
 
 
-Event = Gtid | Rows | Query | Committed | Prepared | Rotated | Ended | Heartbeat | Incident
+Event = (
+    Gtid | ChangedRows | Query | TransactionEnd | Prepared | Rotated | Ended | Heartbeat | Incident
+)
 
 
 class TableMap(msgspec.Struct, frozen=True):
@@ -158,7 +160,7 @@ class TableMap(msgspec.Struct, frozen=True):
         return f"{self.schema}.{self.table}"
 
 
-class Layout(msgspec.Struct, frozen=True):
+class RowLayout(msgspec.Struct, frozen=True):
     """How rows of a table are read."""
 
     name: str
@@ -170,23 +172,23 @@ class Layout(msgspec.Struct, frozen=True):
 class BinlogDecoder:
     """Of one stream. `layout_of`: None for a table that nobody wants."""
 
-    def __init__(self, layout_of: Callable[[TableMap], Layout | None]) -> None:
+    def __init__(self, layout_of: Callable[[TableMap], RowLayout | None]) -> None:
         self.file = ""
         self.position = 0
         """Behind what was decoded."""
         self.checksums: bool | None = None
         """None: nobody has said yet."""
         self._layout_of = layout_of
-        self._layouts: dict[bytes, Layout | None] = {}
+        self._layouts: dict[bytes, RowLayout | None] = {}
         """By what the log says of the table: it says it again in every transaction."""
-        self._tables: dict[int, Layout | None] = {}
+        self._tables: dict[int, RowLayout | None] = {}
         self._decode: dict[int, Callable[[bytes, int], Event | None]] = {
             Kind.QUERY: self._query,
             Kind.QUERY_COMPRESSED: self._compressed_query,
             Kind.STOP: lambda event, end: Ended(),
             Kind.ROTATE: self._rotate,
             Kind.FORMAT: self._format,
-            Kind.XID: lambda event, end: Committed(self.position),
+            Kind.XID: lambda event, end: TransactionEnd(self.position),
             Kind.TABLE_MAP: self._table_map,
             Kind.INCIDENT: lambda event, end: Incident(),
             Kind.HEARTBEAT: lambda event, end: Heartbeat(),
@@ -294,7 +296,7 @@ class BinlogDecoder:
         """One phase or two, the format of the name, the lengths of its parts, the parts."""
         one_phase = event[HEADER_BYTES]
         if one_phase:
-            return Committed(self.position)
+            return TransactionEnd(self.position)
         format, first, second = Struct("<III").unpack_from(event, HEADER_BYTES + 1)
         at = HEADER_BYTES + 13
         if at + first + second != end:
@@ -330,7 +332,7 @@ class BinlogDecoder:
             self._layouts[content] = self._layout_of(read_table_map(content))
         self._tables[id] = self._layouts[content]
 
-    def _rows(self, event: bytes, end: int) -> Rows | None:
+    def _rows(self, event: bytes, end: int) -> ChangedRows | None:
         op, second, compressed = _ROWS[event[4]]
         id = _table_id(event)
         if id not in self._tables:
@@ -353,7 +355,7 @@ class BinlogDecoder:
             images.append(_columns(event[at : at + width], layout))
             at += width
         content = _inflated(event[at:end]) if compressed else event[at:end]
-        return Rows(op, layout, _read_rows(op, content, images, count))
+        return ChangedRows(op, layout, _read_rows(op, content, images, count))
 
 
 _32_BITS: Final = 0xFFFFFFFF
@@ -367,7 +369,7 @@ def _table_id(event: bytes) -> int:
     return int.from_bytes(event[HEADER_BYTES : HEADER_BYTES + 6], "little")
 
 
-def _columns(there: bytes, layout: Layout) -> Image:
+def _columns(there: bytes, layout: RowLayout) -> Image:
     bits = int.from_bytes(there, "little")
     return [(i, read) for i, read in enumerate(layout.columns) if bits >> i & 1]
 

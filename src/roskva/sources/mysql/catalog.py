@@ -12,15 +12,15 @@ While a table cannot be read the print is `BROKEN` (position.py).
 import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Final
 
 import msgspec
 
 from roskva.errors import BadName
-from roskva.sources.database import ServerProblem, Tables
+from roskva.sources.database import AskServer, ServerProblem, Tables
 from roskva.sources.mysql.binlog import TableMap
 from roskva.sources.mysql.tables import Described, described
-from roskva.sources.mysql.values import Column
+from roskva.sources.mysql.values import ColumnTraits
 from roskva.sources.names import table_name
 from roskva.sources.position import BROKEN
 
@@ -47,11 +47,7 @@ _CHARSETS: Final = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.{} WHE
 HasTransaction = Callable[[str], bool]
 
 
-class Ask(Protocol):
-    def __call__(self, query: str, *arguments: object) -> list[tuple[Any, ...]]: ...
-
-
-class TablesNow(msgspec.Struct, frozen=True):
+class MysqlTables(msgspec.Struct, frozen=True):
     print: str
     problems: Sequence[ServerProblem]
 
@@ -59,7 +55,7 @@ class TablesNow(msgspec.Struct, frozen=True):
 class Descriptions:
     """Of one connection."""
 
-    def __init__(self, ask: Ask, now: Callable[[], HasTransaction], collations: str) -> None:
+    def __init__(self, ask: AskServer, now: Callable[[], HasTransaction], collations: str) -> None:
         """`now`: what is in the server's log. `collations`: where all of them are listed."""
         self._ask, self._now, self._collations = ask, now, collations
         self._charsets: dict[int, str] = {}
@@ -96,15 +92,15 @@ def _with_own_texts(said: Described, known: Described) -> Described:
     return Described(tuple(columns), said.primary)
 
 
-def describe(ask: Ask, schema: str, table: str) -> Described:
+def describe(ask: AskServer, schema: str, table: str) -> Described:
     """As it is now."""
     columns = tuple(_column(*row) for row in ask(_COLUMNS, schema, table))
     return Described(columns, tuple(row[0] for row in ask(_PRIMARY_KEY, schema, table)))
 
 
-def _column(name: str, type: str, declared: str, charset: str | None) -> Column:
+def _column(name: str, type: str, declared: str, charset: str | None) -> ColumnTraits:
     words = _words(declared) if type in ("enum", "set") else ()
-    return Column(name, type, "unsigned" in declared and not words, charset, words)
+    return ColumnTraits(name, type, "unsigned" in declared and not words, charset, words)
 
 
 def _words(declared: str) -> tuple[str, ...]:
@@ -113,7 +109,9 @@ def _words(declared: str) -> tuple[str, ...]:
     return tuple(word.replace("''", "'") for word in quoted.split("','"))
 
 
-def look_at_tables(ask: Ask, tables: Tables, names: dict[tuple[str, str], str]) -> TablesNow:
+def look_at_tables(
+    ask: AskServer, tables: Tables, names: dict[tuple[str, str], str]
+) -> MysqlTables:
     """`names`: as the settings call them, by database and name."""
     problems: list[ServerProblem] = []
     parts: list[object] = []
@@ -124,11 +122,11 @@ def look_at_tables(ask: Ask, tables: Tables, names: dict[tuple[str, str], str]) 
         types = {column.name: column.type for column in known.columns}
         parts.append((schema, table, [(column, types.get(column)) for column in key]))
     digest = sha256(repr(parts).encode()).hexdigest()[:_PRINT_DIGITS]
-    return TablesNow(BROKEN if problems else digest, problems)
+    return MysqlTables(BROKEN if problems else digest, problems)
 
 
 def _table_problems(
-    ask: Ask, schema: str, table: str, given: str, known: Described, key: Sequence[str]
+    ask: AskServer, schema: str, table: str, given: str, known: Described, key: Sequence[str]
 ) -> list[ServerProblem]:
     quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (schema, table))
     kind = ask(_KIND, schema, table)

@@ -27,9 +27,9 @@ import pymysql
 from roskva.errors import BadConfig, BadMessage, Unavailable
 from roskva.sources.database import ServerProblem, Tables
 from roskva.sources.mysql.binlog import Gtid, Heartbeat, TableMap
-from roskva.sources.mysql.catalog import Descriptions, TablesNow, look_at_tables
+from roskva.sources.mysql.catalog import Descriptions, MysqlTables, look_at_tables
 from roskva.sources.mysql.gtids import GtidServer, judge_gtids
-from roskva.sources.mysql.rows import Transactions, split_name
+from roskva.sources.mysql.rows import BinlogTransactions, split_name
 from roskva.sources.mysql.servers import MariaDbServer, MysqlServer, Server
 from roskva.sources.mysql.stream import HEARTBEAT_S, BinlogStream, RefusedByServer
 from roskva.sources.mysql.tables import Described
@@ -71,7 +71,7 @@ class MysqlLog:
         self._server: Server = MariaDbServer(self._ask, tuple(self._names))
         self._descriptions: Descriptions | None = None
         self._stream: BinlogStream | None = None
-        self._transactions: Transactions | None = None
+        self._transactions: BinlogTransactions | None = None
         self._problems: Sequence[ServerProblem] = ()
         self._refused_after, self._refusals = "", 0
         """The transactions after which the server could not go on, although it had begun to; and
@@ -157,7 +157,7 @@ class MysqlLog:
         self._descriptions = Descriptions(
             self._ask, self._server.transactions, self._server.collations
         )
-        self._transactions = Transactions(
+        self._transactions = BinlogTransactions(
             self._tables, self._database, self, self._server.gtids(position.gtids), position
         )
         return self._stream
@@ -319,7 +319,7 @@ class MysqlLog:
             cursor.execute(query, arguments or None)
             return list(cursor.fetchall())
 
-    def _look_at_tables(self) -> TablesNow:
+    def _look_at_tables(self) -> MysqlTables:
         now = look_at_tables(self._ask, self._tables, self._names)
         self._problems = now.problems
         return now

@@ -28,18 +28,18 @@ from roskva.sources.changes import Slice
 from roskva.sources.database import Tables
 from roskva.sources.mysql.binlog import (
     BinlogDecoder,
-    Committed,
+    ChangedRows,
     Ended,
     Event,
     Gtid,
     Incident,
-    Layout,
     Prepared,
     Query,
     Rotated,
     Row,
-    Rows,
+    RowLayout,
     TableMap,
+    TransactionEnd,
 )
 from roskva.sources.mysql.gtids import Gtids
 from roskva.sources.mysql.statements import Meaning, meaning_of, words_of
@@ -57,7 +57,7 @@ MAX_PREPARED: Final = 50_000
 """Changes that are kept of prepared transactions. Those beyond are a doubt when it is committed."""
 
 
-class Catalog(Protocol):
+class BinlogCatalog(Protocol):
     """What the events do not say."""
 
     def describe(self, table: TableMap) -> Described | None:
@@ -81,14 +81,14 @@ class Place(msgspec.Struct, frozen=True):
     start: int
 
 
-class Transactions:
+class BinlogTransactions:
     """Of one connection."""
 
     def __init__(
         self,
         tables: Tables,
         database: str,
-        catalog: Catalog,
+        catalog: BinlogCatalog,
         gtids: Gtids,
         position: GtidPosition,
     ) -> None:
@@ -160,11 +160,11 @@ class Transactions:
 
     def _take(self, event: Event, found: list[Received | Doubtful | LogIdle]) -> None:
         match event:
-            case Rows():
+            case ChangedRows():
                 self._rows(event, found)
             case Gtid():
                 self._begin(event)
-            case Committed():
+            case TransactionEnd():
                 self._commit(found)
             case Query():
                 self._query(event, found)
@@ -309,18 +309,18 @@ class Transactions:
 
     # Rows.
 
-    def _layout(self, table: TableMap) -> Layout | None:
+    def _layout(self, table: TableMap) -> RowLayout | None:
         given = self._names.get((table.schema, table.table))
         if given is None:
             return None
         made = self._published(table, given)
-        if isinstance(made, Layout):
+        if isinstance(made, RowLayout):
             return made
         self.broken.append(made)
         self.position = msgspec.structs.replace(self.position, tables=BROKEN)
         return None
 
-    def _published(self, table: TableMap, given: str) -> Layout | str:
+    def _published(self, table: TableMap, given: str) -> RowLayout | str:
         """Or why it cannot be read."""
         known = self._catalog.describe(table)
         if known is None:
@@ -335,13 +335,13 @@ class Transactions:
             columns = tuple(value_reader(type, meta, column) for type, meta, column in pairs)
         except (BadName, BadMessage) as error:
             return f"the table {table} cannot be read: {error}"
-        return made if isinstance(made, str) else Layout(str(table), columns, made)
+        return made if isinstance(made, str) else RowLayout(str(table), columns, made)
 
-    def _rows(self, rows: Rows, found: list[Received | Doubtful | LogIdle]) -> None:
+    def _rows(self, rows: ChangedRows, found: list[Received | Doubtful | LogIdle]) -> None:
         gtid = self._expect_transaction()
         if self._again:
             return
-        table: Published = rows.layout.owner
+        table: LoggedTable = rows.layout.owner
         try:
             for new, old in rows.rows:
                 self._changes += table.changes(rows.op, new, old, gtid.at)
@@ -360,7 +360,7 @@ def _xid(text: str) -> str:
     return "".join(text.split(None, 2)[2:]).replace(" ", "").lower().removesuffix("onephase")
 
 
-class Published(msgspec.Struct, frozen=True):
+class LoggedTable(msgspec.Struct, frozen=True):
     """A table of ours, as the log has it."""
 
     name: str
@@ -416,7 +416,7 @@ def _as_text(value: object) -> str | None:
     return bytes(value).decode() if isinstance(value, msgspec.Raw) else str(value)
 
 
-def published(name: str, known: Described, wanted: Sequence[str] | None) -> Published | str:
+def published(name: str, known: Described, wanted: Sequence[str] | None) -> LoggedTable | str:
     """Or why it cannot be read. `wanted`: the columns of its key, if the settings name them."""
     columns = tuple(column.name for column in known.columns)
     key = tuple(wanted or known.primary)
@@ -424,7 +424,7 @@ def published(name: str, known: Described, wanted: Sequence[str] | None) -> Publ
         return f"the table {name} has no primary key, so its rows have no names"
     if missing := [column for column in key if column not in columns]:
         return f"the table {name} has no column {missing[0]}, which its key needs"
-    return Published(name, columns, tuple(columns.index(column) for column in key))
+    return LoggedTable(name, columns, tuple(columns.index(column) for column in key))
 
 
 def split_name(name: str, database: str) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from struct import pack
 from typing import Any, Final, Protocol
 
 from roskva.errors import Unavailable
-from roskva.sources.database import ServerProblem
-from roskva.sources.mysql.catalog import Ask, HasTransaction
+from roskva.sources.database import AskServer, ServerProblem
+from roskva.sources.mysql.catalog import HasTransaction
 from roskva.sources.mysql.gtids import Gtids, GtidServer, MariaDbGtids, MysqlGtids
 from roskva.sources.mysql.rows import Place
 from roskva.sources.position import GtidPosition
@@ -57,7 +57,7 @@ class MariaDbServer:
     right = "BINLOG MONITOR"
     collations = "COLLATION_CHARACTER_SET_APPLICABILITY"
 
-    def __init__(self, ask: Ask, names: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, ask: AskServer, names: Sequence[tuple[str, str]]) -> None:
         self._ask, self._names = ask, names
 
     def gtids(self, text: str) -> MariaDbGtids:
@@ -138,7 +138,7 @@ class MysqlServer:
     right = "REPLICATION CLIENT"
     collations = "COLLATIONS"
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskServer) -> None:
         self._ask = ask
 
     def gtids(self, text: str) -> MysqlGtids:

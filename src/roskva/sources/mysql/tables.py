@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from roskva.sources.mysql.binlog import TableMap, packed_number
-from roskva.sources.mysql.values import Column, Type, decode_text, real_type
+from roskva.sources.mysql.values import ColumnTraits, Type, decode_text, real_type
 
 _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _COLUMN_NAMES, _SET_WORDS, _ENUM_WORDS = range(1, 7)
 _PRIMARY_KEY, _KEY_OF_PREFIXES, _WORDS_CHARSET, _WORDS_CHARSETS = 8, 9, 10, 11
@@ -24,7 +24,7 @@ _WORDS: Final = (Type.ENUM, Type.SET)
 
 
 class Described(msgspec.Struct, frozen=True):
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnTraits, ...]
     primary: tuple[str, ...]
     """The columns of its primary key, in their order."""
 
@@ -57,7 +57,7 @@ def described(table: TableMap, charset_of: Callable[[int], str]) -> Described | 
     for i, (name, type) in enumerate(zip(names, types, strict=True)):
         charset = charset_of(charsets[i]) if i in charsets else None
         texts = tuple(decode_text(word, charset) for word in words.get(i, ()))
-        columns.append(Column(name, _SQL.get(type, ""), i in unsigned, charset, texts))
+        columns.append(ColumnTraits(name, _SQL.get(type, ""), i in unsigned, charset, texts))
     return Described(tuple(columns), tuple(names[i] for i in _primary(fields)))
 
 

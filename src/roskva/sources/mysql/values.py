@@ -118,7 +118,7 @@ _FLOAT: Final = Struct("<f")
 _DOUBLE: Final = Struct("<d")
 
 
-class Column(msgspec.Struct, frozen=True):
+class ColumnTraits(msgspec.Struct, frozen=True):
     """What is known of a column beside its type in the log."""
 
     name: str
@@ -144,7 +144,7 @@ def real_type(type: int, meta: bytes) -> tuple[int, int]:
     return high, low
 
 
-def value_reader(type: int, meta: bytes, column: Column) -> Read:
+def value_reader(type: int, meta: bytes, column: ColumnTraits) -> Read:
     """`BadMessage`: there is no such type, or none that can be read."""
     type, length = real_type(type, meta)
     match type:
@@ -173,7 +173,7 @@ def value_reader(type: int, meta: bytes, column: Column) -> Read:
     return _time_reader(type, meta, column)
 
 
-def _time_reader(type: int, meta: bytes, column: Column) -> Read:
+def _time_reader(type: int, meta: bytes, column: ColumnTraits) -> Read:
     match type:
         case Type.YEAR:
             return _year
@@ -342,7 +342,7 @@ def decode_text(content: bytes, charset: str | None) -> str:
     return content.decode(_CODECS.get(charset or "", "utf-8"), errors="replace")
 
 
-def _text(column: Column) -> Callable[[bytes], Value]:
+def _text(column: ColumnTraits) -> Callable[[bytes], Value]:
     if column.charset in (None, "binary"):
         return hexadecimal
     codec = _CODECS.get(column.charset or "")
@@ -365,7 +365,7 @@ _LATIN1: Final = [
 ]
 
 
-def _fixed(column: Column, length: int) -> Callable[[bytes], Value]:
+def _fixed(column: ColumnTraits, length: int) -> Callable[[bytes], Value]:
     """The log leaves out what pads a value: spaces, or zero bytes where it is binary."""
     match column.type:
         case "uuid":

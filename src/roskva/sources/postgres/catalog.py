@@ -14,12 +14,12 @@ mended, and another print is found.
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Final
 
 import msgspec
 
 from roskva.errors import BadName
-from roskva.sources.database import ServerProblem, Tables
+from roskva.sources.database import AskServer, ServerProblem, Tables
 from roskva.sources.names import table_name
 from roskva.sources.position import BROKEN
 
@@ -75,10 +75,6 @@ ARRAY(SELECT attname::text FROM pg_attribute
 """
 
 
-class Ask(Protocol):
-    def __call__(self, query: str, *arguments: object) -> list[tuple[Any, ...]]: ...
-
-
 class FoundTable(msgspec.Struct, frozen=True):
     oid: int
     identity: str
@@ -95,14 +91,16 @@ class FoundTable(msgspec.Struct, frozen=True):
     """Of it in the publication."""
 
 
-class TablesNow(msgspec.Struct, frozen=True):
+class PostgresTables(msgspec.Struct, frozen=True):
     print: str
     numbers: frozenset[int]
     """Of the tables, as relations."""
     problems: Sequence[ServerProblem]
 
 
-def look_at_tables(ask: Ask, version: int, publication: str, tables: Tables) -> TablesNow:
+def look_at_tables(
+    ask: AskServer, version: int, publication: str, tables: Tables
+) -> PostgresTables:
     """`version`: of the server."""
     wanted = tuple(split_name(name) for name in tables.names)
     entry = ask(_PUBLICATION, publication)
@@ -125,15 +123,15 @@ def look_at_tables(ask: Ask, version: int, publication: str, tables: Tables) -> 
             parts.append((name, table.oid, key_numbers, table.files, table.entries))
     digest = sha256(repr(parts).encode()).hexdigest()[:_PRINT_DIGITS]
     numbers_of_tables = frozenset(table.oid for table in found.values())
-    return TablesNow(BROKEN if problems else digest, numbers_of_tables, problems)
+    return PostgresTables(BROKEN if problems else digest, numbers_of_tables, problems)
 
 
-def primary_key(ask: Ask, relation: int) -> tuple[str, ...]:
+def primary_key(ask: AskServer, relation: int) -> tuple[str, ...]:
     rows = ask(f"SELECT {_PRIMARY_KEY} FROM pg_class c WHERE c.oid = %s", relation)
     return tuple(rows[0][0]) if rows else ()
 
 
-def server_problems(ask: Ask, slot: str) -> list[ServerProblem]:
+def server_problems(ask: AskServer, slot: str) -> list[ServerProblem]:
     """Of the server itself."""
     [(standby, level, encoding, user, allowed, slots, senders)] = ask(_SERVER)
     found = []

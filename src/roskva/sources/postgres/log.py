@@ -37,7 +37,7 @@ from roskva.sources.position import (
     read_lsn,
 )
 from roskva.sources.postgres.catalog import (
-    TablesNow,
+    PostgresTables,
     look_at_tables,
     primary_key,
     server_problems,
@@ -149,7 +149,7 @@ class PostgresLog:
                 )
         return PostgresServer(system, timeline, forks, read_lsn(end), self._slot(), tables)
 
-    def _look_at_tables(self) -> TablesNow:
+    def _look_at_tables(self) -> PostgresTables:
         version = self._asking.server_version
         now = look_at_tables(self._ask, version, self.publication, self._tables)
         self._problems = now.problems

@@ -50,7 +50,7 @@ _NOT_TEXT: Final = _NUMBERS | {_BOOLEAN}
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Catalog(Protocol):
+class RelationCatalog(Protocol):
     """What the messages do not say."""
 
     def primary_key(self, relation: int) -> tuple[str, ...]: ...
@@ -63,7 +63,11 @@ class Transactions:
     """Of one connection."""
 
     def __init__(
-        self, tables: Tables, catalog: Catalog, numbers: Set[int], position: PostgresPosition
+        self,
+        tables: Tables,
+        catalog: RelationCatalog,
+        numbers: Set[int],
+        position: PostgresPosition,
     ) -> None:
         """`numbers`: of the tables, as relations. `position`: where reading begins."""
         self.position = position
