@@ -125,12 +125,25 @@ def test_a_doubt_keeps_its_place_in_the_order() -> None:
     attached = Doubt("attached", "the source begins")
     assert reader.step(LogOpened(at(10), attached), 0.0) == [AppendDoubt(attached, at(10))]
     reader.step(received(5, 1, end=20), 0.0)
-    reader.step(Doubtful(EMPTIED, at(30), xid=6), 0.0)
+    reader.step(Doubtful(EMPTIED, at(30), frozenset({6})), 0.0)
     assert reader.step(ChangesDurable(), 0.0) == [Confirm(at(10)), AskVisible(frozenset({5, 6}))]
     [append] = reader.step(Visible(frozenset({5, 6})), 0.0)
     assert isinstance(append, AppendChanges)
     assert reader.step(ChangesDurable(), 0.0) == [Confirm(at(20)), AppendDoubt(EMPTIED, at(30))]
     assert reader.step(ChangesDurable(), 0.0) == [Confirm(at(30))]
+
+
+def test_a_doubt_at_the_start_waits_for_what_was_committed_before_and_nobody_sees() -> None:
+    reader = SourceReader()
+    attached = Doubt("attached", "the source begins")
+    opened = LogOpened(at(10), attached, unseen=frozenset({3, 4}))
+    assert reader.step(opened, 0.0) == [AskVisible(frozenset({3, 4}))]
+    assert reader.step(Visible(frozenset({3})), 0.0) == []
+    assert reader.step(Tick(), 1.0) == [AskVisible(frozenset({4}))]
+    assert reader.step(Visible(frozenset()), ALARM_S) == [Alarm(True)]
+    reader.step(Tick(), 2 * ALARM_S)
+    seen = reader.step(Visible(frozenset({4})), 2 * ALARM_S)
+    assert seen == [Alarm(False), AppendDoubt(attached, at(10))]
 
 
 def test_an_idle_database_is_confirmed_but_not_past_what_waits() -> None:

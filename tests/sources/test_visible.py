@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -104,6 +104,48 @@ def test_what_waits_for_a_standby_is_told_to_nobody_until_it_can_be_seen(
         assert source.doubts() == ["attached"]
     finally:
         source.stop()
+
+
+def test_a_doubt_waits_for_what_was_committed_before_its_place_and_nobody_sees(
+    pair: tuple[Postgres, Postgres], tmp_path: Path
+) -> None:
+    """A slot waits twice for those who are running. Whoever begins after that and commits before
+    the third look is before its place, and may wait for the standby."""
+    primary, standby = pair
+    source = Followed(primary, tmp_path / "source", "products")
+    with primary.connected() as first, primary.connected() as second:
+        xid = _begin(first)
+        source.start()
+        try:
+            _slot_waits_for(primary, xid)
+            xid = _begin(second)
+            first.rollback()
+            _slot_waits_for(primary, xid)
+            standby.kill()
+            with _in_background(primary, "UPDATE products SET price = 2 WHERE id = 2"):
+                waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+                await_that(lambda: primary.administer(waiting), PATIENCE_S)
+                second.rollback()
+                await_that(lambda: source.alarm or source.doubts(), PATIENCE_S)
+                assert source.doubts() == []
+                assert primary.run("SELECT price FROM products WHERE id = 2") == [(0,)]
+                standby.start()
+            assert source.doubt() == "attached"
+            assert source.names() == []
+        finally:
+            source.stop()
+
+
+def _begin(connection: Any) -> str:
+    connection.autocommit = False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text")
+        return str(cursor.fetchone()[0])
+
+
+def _slot_waits_for(server: Postgres, xid: str) -> None:
+    waits = f"SELECT 1 FROM pg_locks WHERE NOT granted AND transactionid::text = '{xid}'"
+    await_that(lambda: server.administer(waits), PATIENCE_S)
 
 
 class Writer(threading.Thread):

@@ -175,15 +175,14 @@ class Database:
         doubt = judge(ours, server)
         start = 0 if ours is None else ours.lsn
         if doubt is not None:
-            if self.invisible:
-                raise Unavailable("making a slot takes until every transaction is over")
             history.slot, start = Slot(history.end), history.end
         if history.slot is None or history.slot.lost:
             raise Unavailable("there is no slot")
         # Asked for an older place, a slot begins where it was confirmed, without a word.
         self.sent = max(start, history.slot.confirmed)
         self.next = sum(commit.end <= self.sent for commit in history.log)
-        return LogOpened(PostgresPosition(_SYSTEM, history.timeline, start), doubt)
+        position = PostgresPosition(_SYSTEM, history.timeline, start)
+        return LogOpened(position, doubt, frozenset(self.invisible if doubt else ()))
 
     def read(self) -> Sequence[ReadFromLog]:
         self._check_there()
@@ -211,7 +210,7 @@ class Database:
         ]
         if commit.empties:
             doubt = Doubt("truncated", "the table was emptied")
-            found.append(Doubtful(doubt, self._at(self.sent), commit.xid))
+            found.append(Doubtful(doubt, self._at(self.sent), frozenset((commit.xid,))))
             changes = []
         while len(changes) > 1 and dice.random() < 0.3:
             count = dice.randrange(1, len(changes))

@@ -139,7 +139,7 @@ class Follower(threading.Thread):
         self._got_on = False
         opened = self._database.connect(self._changes.position, self._adopt)
         if (doubt := self._changes.own_doubt) is not None:
-            opened = LogOpened(opened.position, doubt)
+            opened = LogOpened(opened.position, doubt, opened.unseen)
         self._do(opened)
         self._adopt = False
         self._look_at_lag = 0.0

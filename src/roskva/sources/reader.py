@@ -4,7 +4,8 @@
 
 **Visible before told.** An event may come before its commit can be seen: whoever was told would
 look, and find the old row. So what was received waits until a reader of the database sees its
-transaction. Waiting for ever is an alarm, and never a reason to go on.
+transaction. Waiting for ever is an alarm, and never a reason to go on. A doubt waits, too: for what
+was committed before the place where reading begins, and is never told after it.
 
 **Durable before confirmed.** What the database has been told that we have, it forgets. So only what
 a sync has covered is confirmed. Killed in between, we are sent it again, and append it again: the
@@ -25,7 +26,7 @@ an append, and connects again only when that is answered: what is in the log say
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Final
 
@@ -53,10 +54,12 @@ ALARM_S: Final = 10.0
 
 
 class LogOpened(msgspec.Struct, frozen=True):
-    """Everything after `position` will come. `doubt`: what is before it may not all have come."""
+    """Everything after `position` will come. `doubt`: what is before it may not all have come.
+    `unseen`: transactions before it, perhaps, that nobody could see when reading began."""
 
     position: Position
     doubt: Doubt | None = None
+    unseen: frozenset[int] = frozenset()
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
@@ -69,12 +72,12 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 
 class Doubtful(msgspec.Struct, frozen=True):
-    """Changes are missing here. `xid`: of the transaction that has emptied a table, if that is it.
-    What follows comes after `position`."""
+    """Changes are missing here. `xids`: transactions that it stands for and that may not be visible
+    yet, as the one that has emptied a table. What follows comes after `position`."""
 
     doubt: Doubt
     position: Position
-    xid: int | None = None
+    xids: frozenset[int] = frozenset()
 
 
 class DoubtRaised(msgspec.Struct, frozen=True):
@@ -171,9 +174,9 @@ class SourceReader:
     def step(self, event: Event, now: float) -> list[Effect]:
         effects: list[Effect] = []
         match event:
-            case LogOpened(position=position, doubt=doubt):
+            case LogOpened(position=position, doubt=doubt, unseen=unseen):
                 if doubt is not None:
-                    self.waiting.append(Doubtful(doubt, position))
+                    self.waiting.append(Doubtful(doubt, position, unseen))
             case Received() | Doubtful() | LogIdle():
                 self._wait(event)
             case DoubtRaised(doubt=doubt):
@@ -203,8 +206,7 @@ class SourceReader:
 
     def _see(self, xids: frozenset[int], now: float, effects: list[Effect]) -> None:
         self.visible |= xids
-        head = self.waiting[0]
-        if isinstance(head, LogIdle) or head.xid is None or head.xid in self.visible:
+        if not self._unseen(self.waiting[0]):
             self.tries = 0
             self._set_alarm(False, effects)
             return
@@ -232,7 +234,7 @@ class SourceReader:
                 self.waiting.popleft()
                 effects.append(Confirm(head.position))
                 continue
-            if head.xid is not None and head.xid not in self.visible:
+            if self._unseen(head):
                 self._ask(now, effects)
             elif type(head) is Doubtful:
                 self._append_doubt(head, effects)
@@ -243,16 +245,19 @@ class SourceReader:
     def _ask(self, now: float, effects: list[Effect]) -> None:
         if self.ask_at is not None and now < self.ask_at:
             return
-        xids = (
-            item.xid
-            for item in islice(self.waiting, _MOST_ASKED_AGAIN if self.tries else None)
-            if not isinstance(item, LogIdle) and item.xid is not None
-        )
+        asked = islice(self.waiting, _MOST_ASKED_AGAIN if self.tries else None)
         self.asking, self.ask_at = True, None
-        effects.append(AskVisible(frozenset(xid for xid in xids if xid not in self.visible)))
+        effects.append(AskVisible(frozenset().union(*map(self._unseen, asked))))
+
+    def _unseen(self, item: Waiting) -> Collection[int]:
+        """Its transactions of which nobody has said yet that they are visible."""
+        if type(item) is Received:
+            return () if item.xid in self.visible else (item.xid,)
+        return item.xids - self.visible if type(item) is Doubtful else ()
 
     def _append_doubt(self, head: Doubtful, effects: list[Effect]) -> None:
         self.waiting.popleft()
+        self.visible -= head.xids
         self.appending, self.reaches = True, head.position
         effects.append(AppendDoubt(head.doubt, head.position))
 

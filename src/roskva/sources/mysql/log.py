@@ -9,7 +9,8 @@ reader that was killed leaves nobody behind.
 log as long as it is set to. What it has deleted when we come back is a doubt (gtids.py).
 
 **Visible.** An event comes when it is in the log, and its engine may commit it a moment later, or
-much later while the server waits for a replica that is to acknowledge it. See servers.py.
+much later while the server waits for a replica that is to acknowledge it. See servers.py. After a
+doubt reading begins with the first transaction that cannot be seen yet, so a doubt waits for none.
 """
 
 import time

@@ -249,7 +249,7 @@ class BinlogTransactions:
             found.append(Doubtful(doubt, self.position))
             return
         self._hand_on(found, None)
-        found.append(Doubtful(doubt, self.position, self._number))
+        found.append(Doubtful(doubt, self.position, frozenset((self._number,))))
 
     # Statements.
 

@@ -102,13 +102,14 @@ class PostgresLog:
             start = ours.lsn if ours is not None else 0
             if doubt is not None:
                 start = self._new_slot(found.slot)
+            unseen = self._running() if doubt is not None else frozenset[int]()
             position = PostgresPosition(found.system, found.timeline, start, found.tables)
             self._transactions = Transactions(self._tables, self, tables.numbers, position)
             self._begin(start)
         except psycopg2.Error as error:
             self.close()
             raise _explained(error) from error
-        return LogOpened(position, doubt)
+        return LogOpened(position, doubt, unseen)
 
     def _open(self) -> None:
         self._open_asking()
@@ -170,7 +171,8 @@ class PostgresLog:
 
     def _new_slot(self, old: Slot | None) -> int:
         """Where reading goes on after a doubt. The server waits for the transactions that are
-        running. From 17 on a standby may keep a copy of it, and then a switch is no doubt."""
+        running, and not for those that begin meanwhile. From 17 on a standby may keep a copy of
+        it, and then a switch is no doubt."""
         if old is not None:
             self._ask("SELECT pg_drop_replication_slot(%s)", self.slot)
         followed = ", failover => true" * (self._asking.server_version >= _WITH_FAILOVER_SLOTS)
@@ -180,6 +182,14 @@ class PostgresLog:
         )
         self._unreadable = ""
         return read_lsn(made[0][0])
+
+    def _running(self) -> frozenset[int]:
+        """Whoever holds the lock of its own number holds it until others can see what it did."""
+        rows = self._ask(
+            "SELECT transactionid::text FROM pg_locks "
+            "WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted"
+        )
+        return frozenset(int(xid) for (xid,) in rows)
 
     def _begin(self, lsn: int) -> None:
         self._stream = self._replicating.cursor()

@@ -170,7 +170,7 @@ class Transactions:
             now = self._catalog.print()
             self.position = msgspec.structs.replace(self.position, tables=now)
         doubt = Doubt("truncated", f"{', '.join(emptied)} was emptied by TRUNCATE")
-        found.append(Doubtful(doubt, self.position, self._begin.xid))
+        found.append(Doubtful(doubt, self.position, frozenset((self._begin.xid,))))
 
 
 class Published(msgspec.Struct, frozen=True):
