@@ -331,9 +331,12 @@ client is away though its session could not be placed
 # Change sources: what is read.
 told before visible
     sources.reader:SourceReader._go_on
-        head.xid is not None and head.xid not in self.visible → False
+        if self._unseen(head): → if False:
     sources.reader:SourceReader._append
         type(head) is not Received or head.xid not in self.visible → type(head) is not Received
+doubt told before what it stands for is visible
+    sources.reader:SourceReader._unseen
+        item.xids - self.visible if type(item) is Doubtful else () → ()
 confirmed before durable
     sources.reader:SourceReader._append
         effects.append(AppendChanges(parts))
@@ -345,7 +348,8 @@ idle log confirmed while something waits
 TRUNCATE ignored
     sources.reader:SourceReader._append_doubt
         effects.append(AppendDoubt(head.doubt, head.position))
-        → effects.append(AppendChanges([]) if head.xid else AppendDoubt(head.doubt, head.position))
+        → effects.append(AppendChanges([])
+        if head.doubt.cause == "truncated" else AppendDoubt(head.doubt, head.position))
 slot ahead taken for a start
     sources.position:judge
         if server.slot.confirmed > ours.lsn: → if False:
@@ -368,12 +372,15 @@ position confirmed that is not written down
 reset of an app forgets a shard
     sources.direct:DirectFlow._take
         set(range(self.shards)) → set(range(max(1, self.shards - 1)))
-doubt passed before all before it is answered
-    sources.direct:DirectFlow._go_on
-        if self.under_way: → if False:
+marker falls when what was before a doubt is answered
+    sources.direct:DirectFlow._pass_reset
+        self.under_way.clear() → pass
 doubt passed before every shard has reset
     sources.direct:DirectFlow._go_on
-        if self.reset.waits_for: → if len(self.reset.waits_for) == self.shards:
+        and not self.reset.waits_for: → and len(self.reset.waits_for) < self.shards:
+shard that lost its feed not asked for the last reset
+    sources.direct:DirectFlow.step
+        reset.waits_for.add(shard) → pass
 answer to an earlier reset counts for this one
     sources.direct:DirectFlow._answered
         generation >= reset.message.generation → True

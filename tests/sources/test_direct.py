@@ -1,5 +1,6 @@
 """The direct flow, with shards that are away, refuse, answer late, and are asked twice."""
 
+import math
 import random
 from collections import deque
 
@@ -8,7 +9,7 @@ import pytest
 from roskva.core.effects import Event as CoreEvent
 from roskva.core.effects import FromLink, LinkDown, LinkUp, SendLink, Tick
 from roskva.feed.base import Missing
-from roskva.model import Update, app_key, shard_of
+from roskva.model import NO_VERSION, Update, app_key, ordinal_of, shard_of
 from roskva.sources import direct
 from roskva.sources.change import version_of
 from roskva.sources.direct import (
@@ -99,20 +100,22 @@ def test_who_catches_up_leaves_shards_time_for_others() -> None:
     assert len(told) == flow.marker == count
 
 
-def test_a_doubt_waits_for_what_is_before_it_and_what_is_behind_it_waits_for_every_shard() -> None:
+def test_what_is_behind_a_doubt_waits_for_every_shard_and_what_is_before_it_is_void_then() -> None:
     flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
     first = flow.step(Records([change(1, "a"), doubt(2, 5), change(3, "a", 5)], 3), 0.0)
     [before] = sent(first)
     assert before.version == version_of(1, 1)
-    [answer] = answers(first)
-    asked = flow.step(answer, 0.0)  # type: ignore[arg-type]
-    resets = [each for each in asked if isinstance(each, SendLink)]
-    assert [each.message for each in resets] == [ResetApp(0, "shop", 5)] * SHARDS
+    asked = [e.message for e in first if isinstance(e, SendLink)]
+    assert asked.count(ResetApp(0, "shop", 5)) == SHARDS
     for shard in range(SHARDS):
-        assert not sent(asked)
-        asked = flow.step(FromLink(shard, UpdatesPublished(0, [5])), 0.0)
-    [after] = sent(asked)
-    assert after.version == version_of(5, 3)
+        assert flow.marker == 0
+        effects = flow.step(FromLink(shard, UpdatesPublished(0, [5])), 0.0)
+    [after] = sent(effects)
+    assert (after.version, flow.marker) == (version_of(5, 3), 2)
+    [late] = answers(first)
+    assert flow.step(late, 0.0) == []  # type: ignore[arg-type]
+    flow.step(answers(effects)[0], 0.0)  # type: ignore[arg-type]
+    assert flow.marker == 3
 
 
 def test_without_publishing_doubts_are_passed_on_and_the_marker_moves() -> None:
@@ -184,8 +187,21 @@ def test_a_shard_that_comes_back_is_asked_for_the_last_reset() -> None:
     for shard in range(SHARDS):
         flow.step(FromLink(shard, UpdatesPublished(0, [5])), 0.0)
     assert SendLink(1, ResetApp(0, "shop", 5)) in flow.step(LinkUp(1), 0.0)
-    assert flow.step(FromLink(1, UpdatesPublished(0, [5])), 0.0) == []
-    assert flow.step(FromLink(1, UpdatesPublished(0, [7])), 0.0) == [SawGeneration(7)]
+    flow.step(FromLink(1, NotPublished(0, "unavailable", "it has not read its feed yet")), 0.0)
+    assert flow.step(Tick(), flow.next_deadline()) == [SendLink(1, ResetApp(0, "shop", 5))]
+    assert flow.step(FromLink(1, UpdatesPublished(0, [5])), 3.0) == []
+    assert flow.next_deadline() == math.inf
+    assert flow.step(FromLink(1, UpdatesPublished(0, [7])), 3.0) == [SawGeneration(7)]
+
+
+def test_a_shard_that_comes_back_while_others_reset_may_have_lost_what_it_had_answered() -> None:
+    flow = reached(DirectFlow(SHARDS, 0, 5.0, None))
+    flow.step(Records([doubt(1, 5)], 1), 0.0)
+    for shard in (0, 1):
+        flow.step(FromLink(shard, UpdatesPublished(0, [5])), 0.0)
+    flow.step(LinkDown(1), 0.0)
+    flow.step(FromLink(2, UpdatesPublished(0, [5])), 0.0)
+    assert SendLink(1, ResetApp(0, "shop", 5)) in flow.step(LinkUp(1), 0.0)
 
 
 def test_the_first_change_that_is_read_says_which_reset_was_the_last() -> None:
@@ -208,6 +224,14 @@ def test_behind_a_hole_the_marker_waits_for_a_doubt() -> None:
     for shard in range(SHARDS):
         effects += flow.step(FromLink(shard, UpdatesPublished(0, [5])), 0.0)
     assert MoveMarker(9) in effects
+
+
+def published(message: PublishUpdates, generation: int) -> list[int]:
+    """What is late is refused."""
+    return [
+        NO_VERSION if ordinal_of(update.version) < generation else update.version
+        for update in message.updates
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -245,12 +269,12 @@ def test_every_row_ends_with_its_last_version_whatever_shards_do(
                         event = Records(part, part[-1][0]) if part else Tick()
                     case SendLink(link=int() as shard, message=PublishUpdates() as message):
                         refused = dice.random() < 0.2
-                        for update in () if refused else message.updates:
+                        numbers = [] if refused else published(message, generations[shard])
+                        for update, number in zip(message.updates, numbers, strict=False):
                             assert shard == shard_of(update.object, SHARDS)
-                            versions = feed[shard]
-                            old = versions.get(update.object, 0)
-                            versions[update.object] = max(old, update.version)
-                        numbers = [update.version for update in message.updates]
+                            old = feed[shard].get(update.object, 0)
+                            if number > old:
+                                feed[shard][update.object] = number
                         answer = UpdatesPublished(message.request, numbers)
                         no = NotPublished(message.request, "unavailable", "not now")
                         event = FromLink(shard, no if refused else answer)

@@ -7,13 +7,15 @@ import errno
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from roskva.model import app_of
+from roskva.model import NO_VERSION, Key, Update, app_of
 from roskva.simulation.clients import APP
 from roskva.simulation.disk import SimulatedDisk
 from roskva.simulation.oracle import Violation
 from roskva.simulation.source import LOG
 from roskva.simulation.tape import SOURCE_KINDS, Fault
 from roskva.sources.position import Slot
+from roskva.store.memory import MemoryStore
+from roskva.wire.links import FromShard, PublishUpdates, UpdatesPublished
 
 if TYPE_CHECKING:
     from roskva.simulation.histories import History
@@ -67,12 +69,20 @@ def failover(world: SourcedWorld, fault: Fault) -> None:
     world.change_rows()
     delay = 3.0 * world.dice.random()
     keeps_slot, lost = fault.strength < 0.6, fault.which % 4
-    world.clock.after(delay, lambda: world.database.promote(lost, keeps_slot))
+    _unless_healed(world, delay, lambda: world.database.promote(lost, keeps_slot))
 
 
 def failover_and_back(world: SourcedWorld, fault: Fault) -> None:
     failover(world, fault)
-    world.clock.after(5.0 + fault.length, world.database.go_back)
+    _unless_healed(world, 5.0 + fault.length, world.database.go_back)
+
+
+def _unless_healed(world: SourcedWorld, delay: float, do: Callable[[], None]) -> None:
+    def when_due() -> None:
+        if not world.healed:
+            do()
+
+    world.clock.after(delay, when_due)
 
 
 def truncate(world: SourcedWorld, fault: Fault) -> None:
@@ -225,8 +235,11 @@ def told_once(world: SourcedWorld) -> None:
 
 
 def seen_late(world: SourcedWorld) -> None:
-    """Nobody is told what nobody can see, however long that is (`SourcedWorld.check_told`)."""
+    """Nobody is told what nobody can see, however long that is (`SourcedWorld.check_told`), and no
+    doubt that stands for it."""
     standby_away(world, Fault(0.0, "", 12.0 + 10.0 * world.dice.random(), 0, 0.5))
+    if world.dice.random() < 0.5:
+        slot_dropped(world, Fault(0.0, "", 1.0, 0, 0.5))
     world.clock.run(world.clock.now + 25.0)
 
 
@@ -250,4 +263,158 @@ def hindered(world: SourcedWorld) -> None:
     world.clock.run(world.clock.now + 10.0)
 
 
-_HISTORIES: Final = (seen_late, died_often, log_lost, hindered)
+def reset_refused(world: SourcedWorld) -> None:
+    """A shard cannot write what is changed, and perhaps not the reset of the doubt that follows.
+    Its link stays up."""
+    row = _wanted_row(world)
+    shard = world.shard_of(row)
+    shard.disk.fail("sync", errno.EIO, times=None)
+    _surely_change(world, row)
+    world.clock.run(world.clock.now + 1.0)
+    _doubt(world)
+    world.clock.run(world.clock.now + world.dice.choice((0.0, 3.0)))
+    shard.disk.heal()
+
+
+def answered_twice(world: SourcedWorld) -> None:
+    """A doubt, and another one. The first reset is asked for more than once, for answers are late,
+    and a shard cannot write when the second comes."""
+    shard = world.shard_of(_wanted_row(world))
+    for link in world.source.links.values():
+        link.answers_late = 8.0
+    _doubt(world)
+    world.clock.run(world.clock.now + 5.0)  # clients have looked
+    shard.disk.fail("sync", errno.EIO, times=None)
+    _doubt(world)
+    world.clock.run(world.clock.now + 6.0)
+    shard.disk.heal()
+    for link in world.source.links.values():
+        link.answers_late = 0.0
+
+
+def shards_away(world: SourcedWorld) -> None:
+    """For longer than a publish is held, and nothing changes after that. The source may be killed
+    meanwhile."""
+    _rest(world)
+    for shard in world.shards:
+        shard.crash()
+    world.change_rows()
+    world.clock.run(world.clock.now + 7.0)
+    if world.dice.random() < 0.5:
+        _restart(world, 1.0, None)
+    for shard in world.shards:
+        shard.start_again()
+
+
+def hole_in_the_log(world: SourcedWorld) -> None:
+    """What a row was changed to last is damaged before it is published, and other rows follow."""
+    source, clock = world.source, world.clock
+    row = _wanted_row(world)
+    others = [key for key in world.objects if key != row]
+    if not others:
+        return
+    _rest(world)
+    for shard in world.shards:
+        shard.crash()
+    _surely_change(world, row)
+    clock.run(clock.now + 2.0)
+    segment = max(name for name in source.disk.list(LOG) if name.endswith(".log"))
+    end = source.disk.size(f"{LOG}/{segment}")
+    _surely_change(world, others[0])
+    clock.run(clock.now + 2.0)
+
+    def rot() -> None:
+        source.intact = False
+        source.disk.flip(f"{LOG}/{segment}", 8 * (end - 10))
+
+    _restart(world, 1.0, rot)
+    for shard in world.shards:
+        shard.start_again()
+
+
+def died_idle(world: SourcedWorld) -> None:
+    """The database is told that it may forget what has nothing of ours, and the source is killed:
+    nothing was missed, and nobody is to look."""
+    source, doubts = world.source, world.source.doubts
+    for wait in (1.5, 0.2, 0.4, 0.6):
+        world.database.idle()
+        world.clock.run(world.clock.now + wait)
+    _restart(world, 0.5, None)
+    world.clock.run(world.clock.now + 10.0)
+    if source.doubts != doubts:
+        raise Violation("a doubt was told, and nothing had been missed")
+
+
+def published_late(world: SourcedWorld) -> None:
+    """A shard dies that has just begun an ordinal. Until it has read that in its feed it cannot
+    know what is late, and takes nothing."""
+    row = _wanted_row(world)
+    version, shard = world.newest.get(row, NO_VERSION), world.shard_of(row)
+    before = shard.host.generation_of(APP)
+    slot_dropped(world, Fault(0.0, "", 1.0, 0, 0.5))
+    _await(world, lambda: shard.host.generation_of(APP) > before)
+    shard.crash()
+    shard.start_again()
+    _publish_late(shard, row, version)
+
+
+def feed_lost(world: SourcedWorld) -> None:
+    """With it a shard has forgotten the generation. Whoever has passed the doubt asks for it again
+    when the shard is back, and until it is there."""
+    row = _wanted_row(world)
+    version, shard = world.newest.get(row, NO_VERSION), world.shard_of(row)
+    _doubt(world)
+    world.clock.run(world.clock.now + 10.0)
+    shard.crash()
+    shard.disk, shard.store, shard.intact = SimulatedDisk(), MemoryStore(), False
+    shard.snapshots.clear()
+    shard.start_again()
+    world.clock.run(world.clock.now + 10.0)
+    _publish_late(shard, row, version)
+
+
+def _publish_late(shard: ShardNode, row: Key, version: int) -> None:
+    """If there is anything that could be."""
+
+    def answered(told: FromShard) -> None:
+        if isinstance(told, UpdatesPublished) and told.versions != [NO_VERSION]:
+            raise Violation(f"{row} {version} was taken, and is of before the last doubt")
+
+    if version != NO_VERSION:
+        shard.ask(PublishUpdates(1, [Update(row, version)]), answered)
+
+
+def _doubt(world: SourcedWorld) -> None:
+    """Until it is in the log of changes."""
+    doubts = world.source.doubts
+    slot_dropped(world, Fault(0.0, "", 1.0, 0, 0.5))
+    _await(world, lambda: world.source.doubts > doubts)
+
+
+def _await(world: SourcedWorld, come: Callable[[], bool]) -> None:
+    until = world.clock.now + 30.0
+    while not come() and world.clock.now < until:
+        world.clock.run(world.clock.now + 0.0005)
+
+
+def _rest(world: SourcedWorld) -> None:
+    """The late flow makes good nothing until it was judged."""
+    world.late_flow.rests_until = world.clock.now + 30.0 + world.bound()
+
+
+def _wanted_row(world: SourcedWorld) -> Key:
+    wanted = [key for each in world.everybody() for key in each.app.wanted if app_of(key) == APP]
+    return world.dice.choice(wanted or world.objects)
+
+
+def _surely_change(world: SourcedWorld, key: Key) -> None:
+    before = world.look(key)
+    while world.look(key) == before:
+        world.database.change([key])
+        world.clock.run(world.clock.now + 0.1)
+
+
+_HISTORIES: Final = (
+    *(seen_late, died_often, log_lost, hindered, reset_refused, answered_twice, shards_away),
+    *(hole_in_the_log, died_idle, published_late, feed_lost),
+)

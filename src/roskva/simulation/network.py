@@ -238,6 +238,8 @@ class Link(_Wire):
         self.poisoned = False
         self.said: set[tuple[Key, int, int]] = set()
         """By its shard: which object stands at which version, in which epoch."""
+        self.answers_late = 0.0
+        """By so many seconds what its shard says arrives."""
 
     def send(self, to: End, message: ToShard | FromShard) -> None:
         net, frame, node = self.world.net, codec.encode_link(message), self.ends[to]
@@ -246,7 +248,8 @@ class Link(_Wire):
             self.world.seen("link half-open")
         if not self.poisoned and all(self.up.values()):
             now = self.world.clock.now
-            at = self._in_order(to, now + net.delay() + node.slowness)
+            late = self.answers_late if to == "registrar" else 0.0
+            at = self._in_order(to, now + net.delay() + node.slowness + late)
             node.later(at - now, lambda: self._arrive(to, frame))
 
     def _arrive(self, to: End, frame: bytes) -> None:

@@ -173,7 +173,7 @@ class SourceNode(SimulatedProcess):
         self._note(f"reads after {opened.position}, ordinal {self.changes.ordinal}: {doubt}")
         if doubt is not None:
             self.world.seen(f"doubt: {doubt.cause}")
-        self.follow(LogOpened(opened.position, doubt))
+        self.follow(LogOpened(opened.position, doubt, opened.unseen))
 
     def _note(self, text: str) -> None:
         self.world.oracle.note(self.world.clock.now, f"source {text}")
@@ -230,6 +230,7 @@ class SourceNode(SimulatedProcess):
                 case AskVisible(xids=xids):
                     self._done(Visible(self.world.database.visible(xids)))
                 case AppendChanges(parts=parts):
+                    self.reached = None  # it is confirmed with what is appended now
                     self.changes.append(parts, self.wall_us())
                     self._note_versions()
                     self.later(self._soon(), self._appended)
@@ -288,6 +289,7 @@ class SourceNode(SimulatedProcess):
         wall_s = START_OF_2025_S + self.world.clock.now * _HOUR
         ordinal = self.changes.next_ordinal(next_generation(generations.values(), wall_s))
         self.world.operator.generations[APP].add(ordinal)
+        self.reached = None
         try:
             self.changes.doubt(doubt, ordinal, position, self.wall_us())
         except (StorageUnavailable, PowerCut) as error:
@@ -319,7 +321,8 @@ class SourceNode(SimulatedProcess):
     def carry_out(self, effect: Effect) -> None:
         match effect:
             case SendLink(link=int() as shard, message=message):
-                if message == self.flow.passed:
+                passed = self.flow.passed
+                if passed is not None and message == passed.message:
                     self.world.seen("reset asked for again")
                 if shard in self.links:
                     self.links[shard].send("shard", message)
@@ -330,11 +333,22 @@ class SourceNode(SimulatedProcess):
                 if offset < self.moved:
                     raise Violation(f"the marker of the flow fell from {self.moved} to {offset}")
                 self.moved = offset
+                self._check_passed()
             case RaiseDoubt(doubt=doubt):
                 self.world.seen("hole in the log of changes")
                 self.later(self._soon(), lambda: self.follow(DoubtRaised(doubt)))
             case SawGeneration(generation=generation):
                 self._compare(generation)
+
+    def _check_passed(self) -> None:
+        """A doubt that the marker passes is in the feeds of all shards that have lost nothing."""
+        passed = self.flow.passed
+        generation = NO_GENERATION if passed is None else passed.message.generation
+        for shard in self.world.shards:
+            kept = shard.intact or self.world.healed
+            knows = shard.alive and kept and shard.matcher.caught_up
+            if knows and shard.host.generation_of(APP) < generation:
+                raise Violation(f"the marker has passed a doubt that {shard.name} does not know")
 
     def _compare(self, generation: int) -> None:
         """When no doubt is on its way into the log."""

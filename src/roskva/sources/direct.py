@@ -6,16 +6,17 @@ A few batches are under way at once: versions rise, so it does not matter which 
 marker follows what is answered. What it has passed is either published or has a later word, which
 is still before it.
 
-**A doubt in its way** is passed only when every shard has reset the app under its ordinal, and that
-begins only when all before it is answered. Killed in between, it reads the doubt again, and asks
-again: a reset that a shard has already changes nothing.
+**A doubt in its way** is passed only when every shard has reset the app under its ordinal. Killed
+in between, it reads the doubt again, and asks again: a reset that a shard has already changes
+nothing. What is before the doubt and not answered by then is void: shards refuse it from then on,
+and clients were told to look.
 
 What a shard cannot take now is sent again until it can. What is *too late* is not: the shard has
 reset the app under a higher ordinal. Mostly that is ours, and its doubt is further on in the log;
 if the log has none, somebody else has reset the app, and that is a doubt.
 
 A shard that has lost its feed has forgotten the generation with it. So whenever a link is up, it is
-asked for the reset that was passed last: to those that have it that is nothing.
+asked for the last reset, until it has it: to those that have it already that is nothing.
 
 **Where the log has a hole** there is no telling what was changed, so that is a doubt, too. Until it
 has been read and passed, the marker does not move: whoever is killed before the doubt is in the log
@@ -135,7 +136,7 @@ class DirectFlow:
         self.waiting: deque[_Batch | _Reset] = deque()
         self.under_way: deque[_Batch] = deque()
         self.reset: _Reset | None = None
-        self.passed = passed
+        self.passed = None if passed is None else _Reset(marker, passed, set())
         self.hole: int | None = None
         """Its end, in the log; until a doubt behind it is passed."""
         self.published = self.superseded = 0
@@ -148,10 +149,15 @@ class DirectFlow:
                 return batch.updates[0].published_at
         return None
 
+    @property
+    def last_reset(self) -> _Reset | None:
+        """That shards are to have."""
+        return self.reset or self.passed
+
     def next_deadline(self) -> float:
         again = [batch.again_at for batch in self.under_way]
-        if self.reset is not None:
-            again.append(self.reset.again_at)
+        if (reset := self.last_reset) is not None and reset.waits_for:
+            again.append(reset.again_at)
         return min((self.submissions.give_up_at, *again))
 
     def step(self, event: Event, now: float) -> list[Effect]:
@@ -160,7 +166,7 @@ class DirectFlow:
             case Records():
                 self.reading = False
                 self._take(event)
-                self._note_passed(event, effects)
+                self._note_passed(event)
             case Missing(first=first, last=last, why=why):
                 self.reading = False
                 self.hole = self.read_to = last
@@ -169,10 +175,9 @@ class DirectFlow:
             case LinkUp(link=int() as shard):
                 effects.append(SendLink(shard, PublisherHello(shard)))
                 self._carry(self.submissions.link_up(shard), now, effects)
-                if self.reset is not None and shard in self.reset.waits_for:
-                    effects.append(SendLink(shard, self.reset.message))
-                elif self.passed is not None:
-                    effects.append(SendLink(shard, self.passed))
+                if (reset := self.last_reset) is not None:
+                    reset.waits_for.add(shard)
+                    reset.again_at = now
             case LinkDown(link=int() as shard):
                 self._carry(self.submissions.link_down(shard, now), now, effects)
             case FromLink(link=int() as shard, message=message):
@@ -200,14 +205,13 @@ class DirectFlow:
             self.waiting.append(_Batch(records.last, []))
         self.read_to = records.last
 
-    def _note_passed(self, records: Records, effects: list[Effect]) -> None:
+    def _note_passed(self, records: Records) -> None:
         """All before the log's first change was passed earlier, and the doubt that it is under."""
         if self.passed is None and records.entries and not records.entries[0][1].reset:
             update = records.entries[0][1]
             app, ordinal = app_of(update.object), ordinal_of(update.version)
-            self.passed = ResetApp(_RESET_REQUEST, app, ordinal)
-            for shard in sorted(self.submissions.reached):
-                effects.append(SendLink(shard, self.passed))
+            message = ResetApp(_RESET_REQUEST, app, ordinal)
+            self.passed = _Reset(self.marker, message, set(self.submissions.reached))
 
     def _wait(self, run: dict[str, tuple[int, Update]], last: int) -> None:
         """`run`: in the order of the log, so that each batch ends where its last update is."""
@@ -228,13 +232,13 @@ class DirectFlow:
     def _answered(
         self, shard: int, message: ToShard | FromShard, now: float, effects: list[Effect]
     ) -> None:
-        reset = self.reset
+        reset, passed = self.last_reset, self.passed
         match message:
             case UpdatesPublished(request=0, versions=[generation]):
                 # An earlier reset may have been asked for twice, and be answered twice.
                 if reset is not None and generation >= reset.message.generation:
                     reset.waits_for.discard(shard)
-                if self.passed is not None and generation > self.passed.generation:
+                if passed is not None and generation > passed.message.generation:
                     effects.append(SawGeneration(generation))
             case NotPublished(request=0):
                 pass  # it is asked again, before long
@@ -274,29 +278,20 @@ class DirectFlow:
             if now >= batch.again_at:
                 self._submit(batch, now, effects)
         self._pass_answered(effects)
-        if self.reset is not None:
-            if self.reset.waits_for:
-                self._ask_for_reset(self.reset, now, effects)
-            else:
-                if self.hole is not None and self.reset.last > self.hole:
-                    self.hole = None
-                self.passed = self.reset.message
-                self._pass(self.reset.last, effects)
-                self.reset = None
+        if self.reset is not None and not self.reset.waits_for:
+            self._pass_reset(self.reset, effects)
         while self.waiting and self.reset is None and self._may_send():
-            head = self.waiting[0]
+            head = self.waiting.popleft()
             if isinstance(head, _Reset):
-                if self.under_way:
-                    break
                 self.reset = head
-                self._ask_for_reset(head, now, effects)
             else:
                 self.under_way.append(head)
                 head.updates = [self._told(update) for update in head.updates]
                 if head.updates:
                     self._submit(head, now, effects)
                 self._pass_answered(effects)
-            self.waiting.popleft()
+        if self.last_reset is not None:
+            self._ask_for_reset(self.last_reset, now, effects)
         if not (self.reading or self.waiting):
             self.reading = True
             effects.append(ReadLog(self.read_to))
@@ -310,10 +305,17 @@ class DirectFlow:
         self._carry(self.submissions.submit(Submitted(batch, batch.updates), now), now, effects)
 
     def _ask_for_reset(self, reset: _Reset, now: float, effects: list[Effect]) -> None:
-        if now >= reset.again_at:
+        if reset.waits_for and now >= reset.again_at:
             reset.again_at = now + _RESET_AGAIN_S
             for shard in sorted(reset.waits_for & self.submissions.reached):
                 effects.append(SendLink(shard, reset.message))
+
+    def _pass_reset(self, reset: _Reset, effects: list[Effect]) -> None:
+        if self.hole is not None and reset.last > self.hole:
+            self.hole = None
+        self.reset, self.passed = None, reset
+        self.under_way.clear()
+        self._pass(reset.last, effects)
 
     def _pass_answered(self, effects: list[Effect]) -> None:
         while self.under_way and not self.under_way[0].updates:
