@@ -164,14 +164,20 @@ registration confirmed from the cache of a dead link
     core.interest:Interests.is_current
         not link.up or watched.incarnation != link.incarnation → watched.known is None
     core.interest:Interests.is_current
-        return self.now < link.heard_at + self.link_timeout → return True
+        return self.now < link.leased_at + self.link_timeout → return True
 silent link trusted for ever
     core.interest:Interests.is_current
-        return self.now < link.heard_at + self.link_timeout → return True
-    core.interest:Interests.note_heard
-        self.now >= link.heard_at + self.link_timeout → False
+        return self.now < link.leased_at + self.link_timeout → return True
+    core.interest:Interests.in_time
+        self.now >= link.leased_at + self.link_timeout → False
     core.interest:Interests.ping
-        self.now >= link.heard_at + self.link_timeout → False
+        self.now >= link.leased_at + self.link_timeout → False
+lease counted from the answer instead of the question
+    core.interest:Interests.answered
+        link.leased_at = link.pings.popleft() → link.pings.popleft(); link.leased_at = self.now
+owner number not compared
+    core.interest:Interests.welcomed
+        if owner < link.owner: → if False:
 fencing by last write
     core.rows:Rows._holder
         if message.session < holder.session: → if False:

@@ -130,6 +130,7 @@ GROUPS: Final[dict[str, tuple[Measure, ...]]] = {
         _gauge("objects", "Objects in memory: those that somebody online cares about.", "shard"),
         _gauge("links", "Registrars linked to a shard.", "shard"),
         _counter("links_opened", "By registrars, to shards: all sessions are then compared anew."),
+        _counter("old_owners", "Links dropped because another has taken the shard over since."),
     ),
     "Disk": (
         _times("feed_append", "To append a group of updates and make it durable."),

@@ -74,6 +74,65 @@ def test_c76_a_silent_link_is_given_up_and_opened_again() -> None:
     assert client.told(X) == [6]
 
 
+def test_a_lease_counts_from_when_it_was_asked_for_and_not_from_when_the_answer_came() -> None:
+    pair, _ = knowing(X, 5)
+    side, interests = pair.registrar, pair.registrar.core.interests
+    link, watched = side.links[0], interests.watched[X]
+    pinged_at = interests.links[0].leased_at
+    pair.run(pinged_at + 1 - pair.now)
+    side.cut_from.add(0)  # there will be no other link
+    link.down.held = True
+    pair.run(1.9)  # in which one more ping is sent and answered
+    link.down.held, link.up.held = False, True
+    pair.settle()
+    assert interests.links[0].leased_at == pytest.approx(pinged_at + 2)
+    pair.run(pinged_at + 4.9 - pair.now)
+    assert interests.is_current(watched)
+    pair.run(0.2)
+    assert not interests.is_current(watched)
+
+
+def test_pushes_make_no_lease_longer() -> None:
+    """The shard does not hear the registrar any more, and so it may not know that it lost it."""
+    pair, client = knowing(X, 5)
+    link = pair.registrar.links[0]
+    link.up.held = True
+    for version in range(6, 10):
+        pair.run(0.7)
+        pair.publish(X, version)
+    pair.run(0.9)
+    assert pair.registrar.links[0] is not link
+    assert client.told(X)[-1] == 9
+
+
+def test_c101_an_owner_below_one_that_was_heard_of_is_not_believed() -> None:
+    pair, _ = knowing(X, 5)
+    side, host, interests = pair.registrar, pair.registrar.host, pair.registrar.core.interests
+    pair.shard.crash()
+    pair.run(1)
+    assert (host.welcomed, interests.links[0].owner) == ({0}, 2)
+
+    def dial_once() -> None:
+        side.cut()
+        pair.settle()
+        side.join()
+        side.dial()
+        side.cut_from.add(0)
+        pair.settle()
+
+    # A machine wakes that had the shard before, and does not know that it lost it.
+    pair.shard.matcher.owner = 1
+    dial_once()
+    assert (host.welcomed, side.links) == (set(), {})
+    assert not interests.is_current(interests.watched[X])
+    assert side.core.counters["old_owners"] == 1
+    for later in (2, 3):
+        pair.shard.matcher.owner = later
+        dial_once()
+        assert host.welcomed == {0}
+        assert interests.is_current(interests.watched[X])
+
+
 def test_c78_a_delayed_write_of_a_fenced_session_changes_nothing() -> None:
     pair = Pair(registrars=2)
     client = pair.client()

@@ -262,6 +262,7 @@ TO_SHARD: Final[dict[str, ToShard]] = {
 
 FROM_SHARD: Final[dict[str, FromShard]] = {
     "welcome": links.Welcome(2),
+    "welcome of an owner with a number": links.Welcome(2, 1_790_000_000),
     "link refused": links.LinkRefused("wrong_link", "this shard is 2 of 4"),
     "versions": links.Versions(
         [

@@ -103,7 +103,8 @@ def settle_registrar(core: Registrar, lags: bool) -> None:
     core.admission.handshakes = RateLimit(NO_LIMIT)
     core.interests.lingering = dict.fromkeys(core.interests.lingering, LATER)
     (link,) = core.interests.links
-    link.heard_at = NOW
+    link.leased_at = NOW
+    link.pings = deque([NOW] * len(link.pings))
     for watched in core.watched.values():
         watched.incarnation = int(watched.incarnation == link.incarnation and link.incarnation > 0)
     link.incarnation = min(link.incarnation, 1)

@@ -333,7 +333,7 @@ def _run_out(core: Registrar, timer: str, conn: int) -> None:
         if timer == "linger":
             core.interests.lingering = dict.fromkeys(core.interests.lingering, NOW)
         elif timer == "silence":
-            core.interests.links[0].heard_at = LONG_AGO
+            core.interests.links[0].leased_at = LONG_AGO
     elif timer in ("visit", "expire"):
         session = core.conns[conn]
         session.sync_asked_at = None

@@ -2,8 +2,18 @@
 
 Interest follows the sessions and lingers a while after the last one leaves. It is soft on both
 sides: every ping carries its digest, and whoever disagrees gets all of it again.
+
+**Leases.** What came over a link counts for `link_timeout`, from when the question was *asked* that
+was answered last: the hello, then pings. When the answer came says nothing, for it may have been on
+its way for long, and its shard may have lost everything to another owner since. Whatever else comes
+over a link, updates too, makes no lease longer.
+
+**Owners.** Each start of a shard's owner has a higher number. Once a registrar has heard of one, it
+believes none below, however alive that may look: a machine that was suspended, and does not know
+yet that another has taken over.
 """
 
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -30,15 +40,20 @@ class LinkToShard:
     """To one shard. `incarnation` numbers its openings; what an older one brought is void."""
 
     __slots__ = (
-        *("adding", "digest", "dirty", "dropping", "heard_at", "incarnation"),
-        *("requests", "resend", "shard", "up", "waiting"),
+        *("adding", "digest", "dirty", "dropping", "incarnation", "leased_at"),
+        *("owner", "pings", "requests", "resend", "shard", "up", "waiting"),
     )
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
         self.up = False
         self.incarnation = 0
-        self.heard_at = 0.0
+        self.leased_at = 0.0
+        """When the question was asked that was answered last."""
+        self.pings: deque[float] = deque()
+        """When those were sent that are not answered. A link is ordered, and so are the answers."""
+        self.owner = 0
+        """The highest number of an owner that was heard of, over any incarnation."""
         self.digest = DigestSum()
         self.adding: list[Key] = []
         self.dropping: list[Key] = []
@@ -54,7 +69,8 @@ class LinkToShard:
     def opened(self, objects: list[Key], now: float) -> None:
         self.up = True
         self.incarnation += 1
-        self.heard_at = now
+        self.leased_at = now
+        self.pings.clear()
         self.adding, self.dropping = [], []
         self.resend = objects
 
@@ -107,19 +123,26 @@ class Interests:
         """What is known of an object is good only while the link that it came by is up.
 
         A process that was stopped for a while wakes with links that look up and may be long dead:
-        silence counts from when we last heard, not from when we last looked.
+        so it is looked at each time, and not by a timer.
         """
         link = self.links[watched.shard]
         if not link.up or watched.incarnation != link.incarnation:
             return False
-        return self.now < link.heard_at + self.link_timeout
+        return self.now < link.leased_at + self.link_timeout
 
-    def note_heard(self, link: LinkToShard) -> bool:
-        """Something arrived; too late, and the link is as good as broken."""
-        if self.now >= link.heard_at + self.link_timeout:
+    def in_time(self, link: LinkToShard) -> bool:
+        """Something arrived; if that is too late, the link is as good as broken."""
+        if self.now >= link.leased_at + self.link_timeout:
             link.broken()
             return False
-        link.heard_at = self.now
+        return True
+
+    def welcomed(self, link: LinkToShard, owner: int) -> bool:
+        """Whether this is the owner to believe, as far as we know."""
+        if owner < link.owner:
+            link.broken()
+            return False
+        link.owner = owner
         return True
 
     def set_known(self, link: LinkToShard, watched: Watched, said: CurrentVersion | Push) -> None:
@@ -165,14 +188,17 @@ class Interests:
         for link in self.links:
             if not link.up:
                 continue
-            if self.now >= link.heard_at + self.link_timeout:
+            if self.now >= link.leased_at + self.link_timeout:
                 link.broken()
                 self.outbox.emit(DropLink(link.shard))
             else:
+                link.pings.append(self.now)
                 ping = Ping(link.digest.count, link.digest.sum)
                 self.outbox.emit(SendLink(link.shard, ping))
 
-    def compare_digests(self, link: LinkToShard, pong: Pong) -> None:
+    def answered(self, link: LinkToShard, pong: Pong) -> None:
+        if link.pings:
+            link.leased_at = link.pings.popleft()
         if not pong.agree:
             self._begin_anew(link)
 

@@ -140,9 +140,12 @@ class Matcher:
         stored: PutShard,
         absent: int = NO_EPOCH,
         keep_of: KeepOf = keep_by_default,
+        owner: int = 0,
     ) -> None:
-        """`absent`: the epoch of objects without a row, if it is not the shard's."""
+        """`absent`: the epoch of objects without a row, if it is not the shard's. `owner`: above
+        that of every earlier owner of this shard; registrars believe none below."""
         self.config = config
+        self.owner = owner
         self.keep_of = keep_of
         self.epoch = stored.epoch
         self.absent = absent
@@ -472,7 +475,7 @@ class Matcher:
             text = f"registrar expects shard, shards, digest {theirs}, this shard is {ours}"
         else:
             self.links[handle] = WatchingRegistrar(now)
-            self._effects.append(SendLink(handle, Welcome(self.config.shard)))
+            self._effects.append(SendLink(handle, Welcome(self.config.shard, self.owner)))
             return
         self._effects.append(SendLink(handle, LinkRefused("wrong_link", text)))
         self._effects.append(DropLink(handle))

@@ -87,6 +87,7 @@ from roskva.wire.links import (
     SessionOpened,
     Superseded,
     Versions,
+    Welcome,
 )
 from roskva.wire.messages import (
     PROTOCOL,
@@ -105,7 +106,7 @@ COUNTERS: Final = (
     *("acks", "stale_acks", "forged_acks", "syncs", "turned_away", "rejected_tokens", "fenced"),
     *("stale_messages", "expired", "revoked", "refreshed_tokens", "over_session_limit"),
     "over_share",
-    "links_opened",
+    *("links_opened", "old_owners"),
 )
 
 
@@ -281,7 +282,7 @@ class Registrar:
         link = self.interests.links[event.link]
         if not link.up:
             return
-        if not self.interests.note_heard(link):
+        if not self.interests.in_time(link):
             self.outbox.emit(DropLink(link.shard))
             return
         match event.message:
@@ -291,7 +292,9 @@ class Registrar:
             case Versions(known=known):
                 self.take_versions(link, known)
             case Pong() as pong:
-                self.interests.compare_digests(link, pong)
+                self.interests.answered(link, pong)
+            case Welcome(owner=owner):
+                self._welcomed(link, owner)
             case SessionOpened() as opened:
                 self.admission.opened(link, opened)
             case RowWritten(request=request):
@@ -302,6 +305,11 @@ class Registrar:
                 self.registrations.refuse_share(client, number)
             case RowRefused(client=client, session=number, code=code):
                 self.admission.fence(client, number, code)
+
+    def _welcomed(self, link: LinkToShard, owner: int) -> None:
+        if not self.interests.welcomed(link, owner):
+            self.counters["old_owners"] += 1
+            self.outbox.emit(DropLink(link.shard))
 
     # Telling, by object.
 

@@ -204,7 +204,10 @@ class RegistrarHost:
             self._effects += self.submissions.answered(message.request, error)  # type: ignore[union-attr]
             return
         elif kind is Welcome:
-            self.welcomed.add(shard)  # type: ignore[arg-type]
+            self._run(event, now)
+            if self.core.interests.links[shard].up:  # type: ignore[call-overload]
+                self.welcomed.add(shard)  # type: ignore[arg-type]  # else it was refused
+            return
         elif kind is Superseded:
             self._note_end(message.client, message.session, Fenced.code)  # type: ignore[union-attr]
         elif kind is RowRefused:

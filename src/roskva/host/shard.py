@@ -160,7 +160,7 @@ class ShardHost:
         """`boot` is above that of every earlier start, and every version assigned before is below
         `assigned`. `absent`: the epoch of objects without a row, as it was found on disk.
         `source_apps`: those that have a change source."""
-        self.matcher = Matcher(config, stored, absent, keep_of)
+        self.matcher = Matcher(config, stored, absent, keep_of, boot)
         self.rows = Rows(boot, wall_us, now, keep_of, collecting.lost_grace, max_share)
         self.collector = Collector(collecting, self.rows, now)
         self.assigned = AssignedVersions(assigned, wall_us - int(now * 1e6))

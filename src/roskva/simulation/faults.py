@@ -20,6 +20,7 @@ from roskva.simulation.pipeline import STRAGGLERS
 from roskva.simulation.process import SimulatedProcess
 from roskva.simulation.shard import FEED, ShardNode
 from roskva.simulation.tape import KINDS, Fault
+from roskva.simulation.zombie import Zombie
 from roskva.store.base import DeleteCell
 from roskva.store.memory import MemoryStore
 
@@ -158,6 +159,27 @@ pause_registrar = partial(_pause, of="registrars")
 pause_shard = partial(_pause, of="shards")
 slow_registrar = partial(_slow, of="registrars")
 slow_shard = partial(_slow, of="shards")
+
+
+def zombie(world: World, fault: Fault) -> None:
+    """Something changes while it sleeps, and when it wakes its registrars look for their shard."""
+    shard = _one(world.shards, fault)
+    if not shard.alive:
+        return
+    owner = Zombie(shard)
+    shard.crash("kept")
+    world.clock.after(1.0, shard.start_again)
+    world.clock.after(3.0, partial(_change_something, world, fault, shard))
+
+    def wake() -> None:
+        if world.healed or shard.index in world.zombies:
+            return
+        owner.wake()
+        for registrar in world.registrars:
+            if shard.index in registrar.links:
+                registrar.links[shard.index].drop("registrar")
+
+    world.clock.after(4.0 + fault.length, wake)
 
 
 def wall_jump(world: World, fault: Fault) -> None:

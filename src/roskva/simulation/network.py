@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from roskva.model import Key
 from roskva.wire import codec
-from roskva.wire.links import CurrentVersion, FromShard, Push, Pushes, ToShard, Versions
+from roskva.wire.links import (
+    CurrentVersion,
+    FromShard,
+    Pong,
+    Push,
+    Pushes,
+    ToShard,
+    Versions,
+    Welcome,
+)
 
 if TYPE_CHECKING:
     from roskva.simulation.clients import AnyClient
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from roskva.simulation.shard import ShardNode
     from roskva.simulation.source import SourceNode
     from roskva.simulation.world import World
+    from roskva.simulation.zombie import Zombie
 
 HIGH_WATER: Final = 200
 """Bytes a slow reader may leave unread; low, so that it happens."""
@@ -230,7 +240,7 @@ class ServerEnd:
 
 class Link(_Wire):
     def __init__(
-        self, world: World, registrar: RegistrarNode | SourceNode, shard: ShardNode
+        self, world: World, registrar: RegistrarNode | SourceNode, shard: ShardNode | Zombie
     ) -> None:
         super().__init__(world, {"registrar": registrar, "shard": shard})
         self.registrar = registrar
@@ -240,6 +250,8 @@ class Link(_Wire):
         """By its shard: which object stands at which version, in which epoch."""
         self.answers_late = 0.0
         """By so many seconds what its shard says arrives."""
+        self.vouched_at = 0.0
+        """When its shard said the last welcome or pong that has arrived."""
 
     def send(self, to: End, message: ToShard | FromShard) -> None:
         net, frame, node = self.world.net, codec.encode_link(message), self.ends[to]
@@ -250,19 +262,21 @@ class Link(_Wire):
             now = self.world.clock.now
             late = self.answers_late if to == "registrar" else 0.0
             at = self._in_order(to, now + net.delay() + node.slowness + late)
-            node.later(at - now, lambda: self._arrive(to, frame))
+            node.later(at - now, lambda: self._arrive(to, frame, now))
 
-    def _arrive(self, to: End, frame: bytes) -> None:
+    def _arrive(self, to: End, frame: bytes, sent_at: float) -> None:
         if self.poisoned or not all(self.up.values()) or not self._is_there(to):
             return
         if to == "shard":
             self.shard.from_link(self, codec.decode_to_shard(frame))
         else:
             message = codec.decode_from_shard(frame)
-            self._note(message)
+            self._note(message, sent_at)
             self.registrar.from_link(self, message)
 
-    def _note(self, message: FromShard) -> None:
+    def _note(self, message: FromShard, sent_at: float) -> None:
+        if isinstance(message, Welcome | Pong):
+            self.vouched_at = sent_at
         said: Sequence[Push | CurrentVersion] = ()
         if isinstance(message, Pushes):
             said = message.pushes

@@ -31,8 +31,9 @@ from roskva.simulation.devices import Socket
 from roskva.simulation.network import Connection, Datagrams, Link, ServerEnd
 from roskva.simulation.oracle import Violation
 from roskva.simulation.process import SimulatedProcess
+from roskva.simulation.zombie import Zombie
 from roskva.wire import codec
-from roskva.wire.links import FromShard
+from roskva.wire.links import FromShard, Welcome
 from roskva.wire.messages import FromClient, Notification, ServerMessage
 from roskva.wire.mqtt.codes import V3, V5
 
@@ -170,6 +171,8 @@ class RegistrarNode(SimulatedProcess):
         self.mqtt.encode_v3 = PublishEncoder(V3, swarm.packet_ids)
         self.mqtt.encode_v5 = PublishEncoder(V5, swarm.packet_ids)
         self.conns, self.peers, self.links = {}, {}, {}
+        self.owners = [0] * swarm.shards
+        """Of each shard the highest number that an owner has welcomed it with."""
         self.events: deque[HostEvent] = deque()
         if self.world.standing.keyed:
             self.reload()
@@ -210,11 +213,19 @@ class RegistrarNode(SimulatedProcess):
             self.set_timer()
 
     def _check_current(self) -> None:
-        """What counts as current was said on the link that is up, and on none before it."""
+        """What counts as current was said on the link that is up, and on none before it; by an
+        owner that knows of none above it; and that has vouched for it within the lease."""
+        if self.core.interests.now != self.now():
+            return  # the core had no part in this step
+        lease = 3 * self.world.swarm.ping_interval / self.rate
         for watched in self.core.watched.values():
             link = self.links.get(watched.shard)
             if link is not None and self.core.interests.is_current(watched):
                 assert watched.known is not None
+                if self.world.clock.now - link.vouched_at >= lease:
+                    raise Violation(f"{self.name} believes a shard beyond what it vouched for")
+                if isinstance(link.shard, Zombie):
+                    raise Violation(f"{self.name} believes an owner that was superseded")
                 if (watched.key, *watched.known) not in link.said:
                     raise Violation(f"{self.name} believes a link that broke about {watched.key}")
 
@@ -261,7 +272,7 @@ class RegistrarNode(SimulatedProcess):
     # Links.
 
     def dial(self, shard: int) -> None:
-        target = self.world.shards[shard]
+        target = self.world.owner_found(self, shard)
         if shard in self.links:
             return
         if not target.alive or self.world.net.cut(self.name, target.name, "registrar"):
@@ -272,6 +283,8 @@ class RegistrarNode(SimulatedProcess):
 
     def from_link(self, link: Link, message: FromShard) -> None:
         if self.links.get(link.shard.index) is link:
+            if isinstance(message, Welcome):
+                self.owners[link.shard.index] = max(self.owners[link.shard.index], message.owner)
             self.step(effects.FromLink(link.shard.index, message))
 
     def link_down(self, link: Link) -> None:

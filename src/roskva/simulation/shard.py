@@ -72,6 +72,10 @@ class ShardNode(SimulatedProcess):
         """No fault has taken anything from the feed."""
         self.durable_marker: effects.PutShard | None = None
         self.ways = ShardWays(world)
+        self.owners = 0
+        """So many owners had it, this one included. Counted apart from boots, which may go back
+        here, with an old disk and a wrong clock under registrars that live on: of a node all comes
+        back together."""
         self.links: dict[int, Link] = {}
         self.linked_at: dict[int, float] = {}
         self.others: dict[int, Callable[[FromShard], None]] = {}
@@ -153,6 +157,8 @@ class ShardNode(SimulatedProcess):
             observer=self.ways,
         )
         self.matcher, self.rows = self.host.matcher, self.host.rows
+        self.owners += 1
+        self.matcher.owner = self.owners
 
     def crash(self, fate: Fate = "lost") -> None:
         self.end()

@@ -4,7 +4,7 @@ Both follow from a seed. A tape that fails is written to a file, replayed, shrun
 out, and kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Final, Literal, get_type_hints
@@ -32,6 +32,7 @@ FAULTS: Final[dict[str, tuple[str, ...]]] = {
         "pause_shard",
         "slow_shard",
         "slow_registrar",
+        "zombie",  # a shard's owner sleeps while another takes over, and wakes
     ),
     "storage": (
         "write_error",
@@ -123,6 +124,8 @@ FAULTS_OF: Final[dict[Profile, dict[str, tuple[str, ...]]]] = {
     },
 }
 """By class, what befalls a world of each profile."""
+_DRAWN_APART: Final = ("zombie",)
+"""With dice of its own, each: what is new changes nothing else of a seed."""
 _ENDING_EPOCHS: Final = (
     *("lose_disk", "feed_bit_flip", "feed_rots", "feed_recreated", "feed_replaced", "retention"),
 )
@@ -241,13 +244,17 @@ def tape_of(seed: int, minutes: float = DEFAULT_MINUTES, profile: Profile = "nod
     swarm = _swarm(seed, minutes * 60)
     dice = Random(seed)
     if profile == "node":
-        faults = _faults(dice, swarm, KINDS)
+        faults = _faults(dice, swarm, [kind for kind in KINDS if kind not in _DRAWN_APART])
     else:
-        theirs = kinds_of(profile)
+        theirs = [kind for kind in kinds_of(profile) if kind not in _DRAWN_APART]
         own = [kind for kind in theirs if kind not in KINDS]
         others = dice.sample([kind for kind in theirs if kind in KINDS], _FEW)
         faults = _faults(dice, swarm, [*own, *others])
-    return Tape(seed, swarm, faults, profile, _last_changes(dice, swarm, faults))
+    last_changes = _last_changes(dice, swarm, faults)
+    for kind in _DRAWN_APART:
+        faults += _of_kind(kind, Random(f"{seed} {kind}"), swarm)
+    faults.sort(key=lambda fault: fault.at)
+    return Tape(seed, swarm, faults, profile, last_changes)
 
 
 def kinds_of(profile: Profile) -> list[str]:
@@ -271,17 +278,21 @@ def _faults(dice: Random, swarm: Swarm, kinds: Sequence[str]) -> list[Fault]:
     In half of the seeds no history is lost: a new epoch makes everybody look, and so heals whatever
     else went wrong.
     """
-    faults = []
+    faults: list[Fault] = []
     spared = _ENDING_EPOCHS if dice.random() < 0.5 else ()
     for kind in kinds:
-        times = 0 if kind in spared else dice.choice((0, 0, 0, 1, 2, 4))
-        for _ in range(times):
-            at = round(dice.uniform(5.0, swarm.fault_time), 3)
-            longest = dice.choice((1.0, 6.0, 20.0, 60.0))
-            length = round(dice.uniform(0.1, longest), 3)
-            faults.append(Fault(at, kind, length, dice.randrange(1 << 16), round(dice.random(), 3)))
+        if kind not in spared:
+            faults += _of_kind(kind, dice, swarm)
     faults.sort(key=lambda fault: fault.at)
     return faults
+
+
+def _of_kind(kind: str, dice: Random, swarm: Swarm) -> Iterator[Fault]:
+    for _ in range(dice.choice((0, 0, 0, 1, 2, 4))):
+        at = round(dice.uniform(5.0, swarm.fault_time), 3)
+        longest = dice.choice((1.0, 6.0, 20.0, 60.0))
+        length = round(dice.uniform(0.1, longest), 3)
+        yield Fault(at, kind, length, dice.randrange(1 << 16), round(dice.random(), 3))
 
 
 def _last_changes(dice: Random, swarm: Swarm, faults: list[Fault]) -> list[float]:

@@ -34,6 +34,7 @@ from roskva.simulation.process import Clock
 from roskva.simulation.registrar import RegistrarNode
 from roskva.simulation.shard import ShardNode
 from roskva.simulation.tape import Tape
+from roskva.simulation.zombie import Zombie
 
 MAX_HELD_BYTES: Final = 64 * 1024
 _KEY: Final = b"an even simpler simulation key!!"
@@ -98,6 +99,8 @@ class World:
         self.operator = Operator(self)
         self.hoarder = Hoarder(self)
         self.twins: list[ClientNode] = []
+        self.zombies: dict[int, Zombie] = {}
+        """Those awake, by their shard."""
 
     def make_objects(self) -> list[Key]:
         return [f"{APP}/object-{i}" for i in range(self.swarm.objects)]
@@ -396,6 +399,14 @@ class World:
 
     def shard_of(self, key: Key) -> ShardNode:
         return self.shards[shard_of(key, self.swarm.shards)]
+
+    def owner_found(self, registrar: RegistrarNode, shard: int) -> ShardNode | Zombie:
+        """By a registrar that dials. One that has not heard of the successor finds no zombie: that
+        answers nobody for long by a clock that counts the time asleep, and ours does not."""
+        zombie = self.zombies.get(shard)
+        if zombie is not None and zombie.owner < registrar.owners[shard]:
+            return zombie
+        return self.shards[shard]
 
     def lost_history(self, key: Key) -> bool:
         return not self.shard_of(key).intact

@@ -202,8 +202,11 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 # From the shard.
 
 
-class Welcome(msgspec.Struct, frozen=True, tag=True):
+class Welcome(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """`owner` numbers the starts of the shard's owners, each above all before."""
+
     shard: int
+    owner: int = 0
 
 
 class LinkRefused(msgspec.Struct, frozen=True, tag=True):

@@ -49,6 +49,7 @@ _OF_REGISTRAR: Final = {
     "over_session_limit": "sessions_over_limit",
     "stale_messages": "messages_stale",
     "links_opened": "links_opened",
+    "old_owners": "old_owners",
 }
 
 
