@@ -21,8 +21,7 @@ from websockets.typing import Origin, Subprotocol
 
 from roskva.channels.hosts import STATUS
 from roskva.cli.certs import make
-from roskva.config import TlsConfig
-from roskva.server.tls import names_in
+from roskva.net.certificates import names_in
 
 EVIL = "evil.example"
 SECRET, HASHED = publish_key()
@@ -125,6 +124,4 @@ def test_names_in_the_settings_are_answered(tmp_path: Path) -> None:
 def test_names_in_the_certificate_are_known(tmp_path: Path) -> None:
     certs = tmp_path / "certs"
     make(certs, ["node.example.com"], [], 30)
-    config = TlsConfig(certificate=certs / "server.crt", key=certs / "server.key")
-    assert names_in(config) == ["node.example.com"]
-    assert names_in(TlsConfig()) == []
+    assert names_in(certs / "server.crt") == ["node.example.com"]

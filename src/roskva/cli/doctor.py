@@ -37,9 +37,10 @@ from roskva.config import Config, NodeConfig, exposed, load
 from roskva.errors import RoskvaError
 from roskva.links.own_keys import TOKEN_KEY
 from roskva.net.address import local_in_url
+from roskva.net.certificates import expires_at
 from roskva.pipeline.machine import OLDEST_JAVA, java_version
 from roskva.server.directory import DEFAULT_SHARDS, META, DataDirectory, others_may_read
-from roskva.server.tls import expires_at, server_context
+from roskva.server.tls import server_context
 from roskva.wire.admin import NodeStatus
 
 Verdict = Literal["ok", "warn", "bad"]
@@ -410,11 +411,11 @@ def check_exposure(config: Config) -> Finding:
 
 def check_certificate(config: Config) -> Finding:
     tls = config.tls
-    if not tls.enabled:
+    if tls.certificate is None:
         return Finding("tls", "ok", "not set up")
     try:
         server_context(tls)
-        left = expires_at(tls) - datetime.now(UTC)
+        left = expires_at(tls.certificate) - datetime.now(UTC)
     except RoskvaError as error:
         return Finding("tls", "bad", str(error))
     assert tls.key is not None

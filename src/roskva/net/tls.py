@@ -10,11 +10,8 @@ import httpx
 import msgspec
 
 from roskva.errors import BadInput
+from roskva.net.certificates import about_certificate
 
-_UNKNOWN_CA: Final = {18, 19, 20, 21}
-_NOT_YET, _EXPIRED = 9, 10
-_WRONG_NAME: Final = {62, 64}
-"""OpenSSL's codes of what is wrong with a certificate."""
 _CUT_OFF: Final = (
     *(ConnectionResetError, BrokenPipeError, EOFError),
     *(httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError),
@@ -81,7 +78,7 @@ def explained(error: BaseException, over_tls: bool) -> str | None:
         cut_off = over_tls and any(isinstance(each, _CUT_OFF) for each in chain)
         return _HUNG_UP if cut_off and not isinstance(error, httpx.ConnectError) else None
     if isinstance(found, ssl.SSLCertVerificationError):
-        return _about_certificate(found)
+        return about_certificate(found)
     reason = found.reason or ""
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
         return "it does not speak TLS there: say http:// or ws://, or name its port for TLS"
@@ -98,21 +95,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _about_certificate(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in _UNKNOWN_CA:
-        return "its certificate is of a CA that is not known here: name the CA's file"
-    if error.verify_code in _WRONG_NAME:
-        return (
-            f"its certificate is for another name ({error.verify_message.rstrip('.')}): use a name "
-            "that is in the certificate, or have one issued for this name"
-        )
-    if error.verify_code == _EXPIRED:
-        return "its certificate has expired: renew it there, and see that the clock here is right"
-    if error.verify_code == _NOT_YET:
-        return "its certificate is not valid yet: see that the clocks are right, here and there"
-    return f"its certificate is not good: {error.verify_message}"
 
 
 def _reason(error: OSError) -> str:

@@ -23,9 +23,10 @@ from roskva.channels.websocket import WebSockets
 from roskva.config import Config, open_to_this_machine, takes_any_name
 from roskva.errors import BadConfig
 from roskva.net.address import Ports
+from roskva.net.certificates import names_in
 from roskva.server.acceptor import Acceptor
 from roskva.server.reload import Reloads
-from roskva.server.tls import Certificates, names_in
+from roskva.server.tls import Certificates
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -275,5 +276,6 @@ class Listeners:
 
 def _names_of(config: Config) -> list[str]:
     """That the node may be called by."""
-    node, admin = config.node, config.admin
-    return [node.host, admin.host, *node.allowed_hosts, *names_in(config.tls)]
+    node, admin, certificate = config.node, config.admin, config.tls.certificate
+    certified = [] if certificate is None else names_in(certificate)
+    return [node.host, admin.host, *node.allowed_hosts, *certified]
