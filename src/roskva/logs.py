@@ -17,7 +17,10 @@ import msgspec
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(part)s %(name)s: %(message)s"
 _CHATTY: Final = ("uvicorn", "websockets", "httpx", "httpcore", "asyncio")
-_PROVOKED: Final = ("uvicorn", "websockets", "asyncio", "roskva.channels", "roskva.server.access")
+_PROVOKED: Final = (
+    *("uvicorn", "websockets", "asyncio"),
+    *("roskva.channels", "roskva.links", "roskva.server.access"),
+)
 """Loggers for what is done to a node from outside."""
 EVERY_S: Final = 60.0
 MAX_KINDS: Final = 100

@@ -41,6 +41,26 @@ def test_it_makes_a_ca_a_server_and_clients(tmp_path: Path) -> None:
     assert alternatives(place / "server.crt") == ["localhost", "127.0.0.1", "::1"]
 
 
+def test_members_have_a_ca_and_names_of_their_own(tmp_path: Path) -> None:
+    assert run(tmp_path, "--member", "member-1.berlin").exit_code == 0
+    assert run(tmp_path, "--member", "member-2.berlin").exit_code == 0
+    names = ("ca", "member-member-1.berlin", "member-member-2.berlin")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.{kind}" for name in names for kind in ("crt", "key")
+    }
+    assert alternatives(tmp_path / "member-member-2.berlin.crt") == ["member-2.berlin.roskva"]
+    for words in (
+        ("--member", "member-2.berlin"),
+        ("--member", "berlin"),
+        ("--member", "Member 1.berlin"),
+        ("--member", "member-1.new.york"),
+        ("--member", "member-3.berlin", "--client", "alice"),
+        ("--member", "member-3.berlin", "--san", "node.example.com"),
+    ):
+        assert run(tmp_path, *words).exit_code == 2, words
+    assert not list(tmp_path.glob("*3*"))
+
+
 def test_what_it_prints_can_be_used(tmp_path: Path) -> None:
     result = run(tmp_path, "--client", "alice")
     lines = result.output[result.output.index("[tls]") :].partition("\n\n")[0]

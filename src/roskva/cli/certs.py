@@ -1,13 +1,14 @@
 """`roskva certs`: certificates to develop and to try TLS with.
 
-The authority that issues them, for servers and for clients, is one for development. Real
+The authority that issues them, for servers, clients and members, is one for development. Real
 certificates come from a CA that others trust, or from one that is better guarded than a file.
 """
 
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -21,6 +22,7 @@ from typer import Argument, Option
 
 from roskva.cli.options import command
 from roskva.errors import BadConfig, BadInput
+from roskva.links.members import Member
 
 AUTHORITY_DAYS: Final = 3650
 _ALLOWED_SKEW: Final = timedelta(minutes=5)
@@ -63,17 +65,26 @@ class CertificateAuthority(NamedTuple):
 
     def server(self, names: Sequence[str], days: float) -> Issued:
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
-        return self._issue(names[0], days, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+        return self._issue(names[0], days, (ExtendedKeyUsageOID.SERVER_AUTH,), alternatives)
 
     def client(self, name: str, days: float) -> Issued:
-        return self._issue(name, days, ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._issue(name, days, (ExtendedKeyUsageOID.CLIENT_AUTH,))
+
+    def member(self, member: Member, days: float) -> Issued:
+        purposes = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+        alternatives = x509.SubjectAlternativeName([x509.DNSName(member.host_name)])
+        return self._issue(str(member)[:64], days, purposes, alternatives)
 
     def _issue(
-        self, name: str, days: float, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType
+        self,
+        name: str,
+        days: float,
+        purposes: Sequence[x509.ObjectIdentifier],
+        *more: x509.ExtensionType,
     ) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        about = (x509.ExtendedKeyUsage([purpose]), issuer, *more)
+        about = (x509.ExtendedKeyUsage(purposes), issuer, *more)
         made = _signed(_named(name), self.certificate.subject, key, self.key, days, *about)
         return Issued(_pem(made), key_pem(key))
 
@@ -140,6 +151,7 @@ def key_pem(key: PrivateKeyTypes) -> bytes:
     "roskva certs",
     "roskva certs /etc/roskva/certs --san node.example.com --san 10.0.0.5",
     "roskva certs --client sensor-17",
+    "roskva certs links --member member-1.berlin --member member-2.berlin",
     codes="Exit codes: 0 done, 2 bad usage, or a file is there already.",
 )
 def certs(
@@ -158,34 +170,72 @@ def certs(
         list[str] | None,
         Option(metavar="NAME", help="Make a certificate for this client too; may be repeated."),
     ] = None,
+    member: Annotated[
+        list[str] | None,
+        Option(
+            metavar="MEMBER.CELL",
+            help="Make a certificate for the links of this member to others; may be repeated.",
+        ),
+    ] = None,
     days: Annotated[int, Option(min=1, max=825, help="How long certificates are good for.")] = 365,
 ) -> None:
     """Make a CA, a server's certificate and certificates of clients, to develop with.
 
     It makes what is not there yet, so that later calls add clients of the same CA, and replaces
-    nothing. Whoever reads ca.key can be anybody: for real use take a real CA.
+    nothing. Whoever reads ca.key can be anybody: for real use take a real CA. Members of a cell
+    have a CA of their own, so --member goes with neither --san nor --client.
     """
-    made = make(directory, san or [], client or [], days)
+    members = [_member(name) for name in member or []]
+    if members and (san or client):
+        raise BadInput("members have a CA of their own: make their certificates by themselves")
+    if members:
+        made = make_members(directory, members, days)
+    else:
+        made = make(directory, san or [], client or [], days)
     for path in made:
         print(f"made {path}")
-    print(_how_to_use(directory, client or []))
+    if not members:
+        print(_how_to_use(directory, client or []))
+
+
+def _member(text: str) -> Member:
+    name, _, cell = text.partition(".")
+    try:
+        return Member(name, cell)
+    except BadConfig as error:
+        raise BadInput(f"a member is named as in member-1.berlin; got {text!r}: {error}") from None
+
+
+def make_members(directory: Path, members: list[Member], days: int) -> list[Path]:
+    """The files that were made."""
+    _check_new(directory, [f"member-{member}" for member in members])
+    with _made_in(directory) as made:
+        authority = _authority(directory, made)
+        for member in members:
+            made += _write(directory, f"member-{member}", authority.member(member, days))
+    return made
 
 
 def make(directory: Path, names: list[str], clients: list[str], days: int) -> list[Path]:
     """The files that were made."""
     _check(directory, names, clients)
-    made: list[Path] = []
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.chmod(0o700)
+    with _made_in(directory) as made:
         authority = _authority(directory, made)
         if not _files(directory, _SERVER)[0].exists():
             made += _write(directory, _SERVER, authority.server(names or list(_HERE), days))
         for name in clients:
             made += _write(directory, f"client-{name}", authority.client(name, days))
+    return made
+
+
+@contextmanager
+def _made_in(directory: Path) -> Iterator[list[Path]]:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+        yield []
     except OSError as error:
         raise BadConfig(f"{error.filename or directory}: {error.strerror}") from None
-    return made
 
 
 def _check(directory: Path, names: list[str], clients: list[str]) -> None:
@@ -199,6 +249,10 @@ def _check(directory: Path, names: list[str], clients: list[str]) -> None:
     there = [f"client-{name}" for name in clients]
     if names or not clients:
         there.append(_SERVER)
+    _check_new(directory, there)
+
+
+def _check_new(directory: Path, there: list[str]) -> None:
     for file in (path for name in there for path in _files(directory, name) if path.exists()):
         raise BadInput(
             f"{file} is there already, and nothing is replaced: remove it together with its other "

@@ -24,8 +24,8 @@ import msgspec
 
 from roskva.errors import RoskvaError, Unavailable
 from roskva.feed.base import START, Marker
-from roskva.links.framing import ask, exchange
 from roskva.links.processes import Process, RunningNode, running
+from roskva.links.questions import ask, exchange
 from roskva.model import Update
 from roskva.wire import links
 from roskva.wire.codec import decode_from_shard, encode_link

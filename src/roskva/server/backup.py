@@ -47,9 +47,9 @@ from roskva.feed.record import MARKERS, write_record
 from roskva.feed.record import META as FEED_META
 from roskva.feed.recovery import SKIP, skip_ahead, skip_in
 from roskva.feed.segment import parse_name
-from roskva.links.framing import ask
 from roskva.links.own_keys import TOKEN_KEY
 from roskva.links.processes import Process, running
+from roskva.links.questions import ask
 from roskva.model import next_generation
 from roskva.server.directory import FORMAT, META, DataDirectory, DataMeta, ShardPlace
 from roskva.sources.changes import DIRECTORY as SOURCES

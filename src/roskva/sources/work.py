@@ -27,8 +27,8 @@ from roskva.feed.commit import wall_clock_us
 from roskva.feed.log import LogConfig
 from roskva.feed.reader import LogReader
 from roskva.feed.upkeep import Retention
-from roskva.links.framing import exchange
 from roskva.links.processes import Process, write_report
+from roskva.links.questions import exchange
 from roskva.links.shard_link import SocketLink
 from roskva.metrics import Rates
 from roskva.model import NO_GENERATION, next_generation

@@ -24,8 +24,8 @@ from roskva.config import Config, open_to_this_machine
 from roskva.core.freshness import due
 from roskva.errors import BadInput, LimitExceeded, Unavailable
 from roskva.feed.trace import STAGES
-from roskva.links.framing import ask
 from roskva.links.processes import Process
+from roskva.links.questions import ask
 from roskva.metrics import Sample
 from roskva.model import (
     MAX_RESET_APPS,
