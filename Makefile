@@ -54,11 +54,13 @@ check: $(STAMP)
 test: check $(QUICK_SPARK)
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium $(DATABASES)
 	@tools/java.sh
+	@tools/kafka.sh
 	$(BIN)/pytest $(WORKERS) 3 -m "not verify" --durations 15 --costs
 
 verify: check $(QUICK_SPARK)
 	@tools/debian.sh mosquitto_sub:mosquitto-clients chromium:chromium $(DATABASES) $(PEERS)
 	@tools/java.sh
+	@tools/kafka.sh
 	@tools/postgres.sh
 	$(BIN)/roskva sim --mutants
 	$(BIN)/roskva sim --exhaustive
@@ -104,7 +106,7 @@ vectors: $(STAMP)
 lock:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --extra mysql --extra postgres --extra spark --strip-extras \
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --extra dev --extra kafka --extra mysql --extra postgres --extra spark --strip-extras \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean:
