@@ -11,7 +11,7 @@ Each has a thread of its own, from when it is made until `close`. Any thread may
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -123,7 +123,7 @@ class BlockingClient(_InBackground[AsyncClient]):
 
     def __init__(
         self,
-        url: str | Dial,
+        url: str | Sequence[str] | Dial,
         app: str,
         identity: Path | str | None = None,
         application: str = "",
@@ -197,7 +197,13 @@ class BlockingClient(_InBackground[AsyncClient]):
 class BlockingPublisher(_InBackground[AsyncPublisher]):
     """As `roskva.Publisher`; threads that publish at the same time share requests."""
 
-    def __init__(self, url: str, app: str, tls: Tls | None = None, key: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        app: str,
+        tls: Tls | None = None,
+        key: str | None = None,
+    ) -> None:
         super().__init__(AsyncPublisher(url, app, tls, key))
 
     publish = _blocking(AsyncPublisher.publish)
@@ -205,7 +211,7 @@ class BlockingPublisher(_InBackground[AsyncPublisher]):
 
 
 def publish(
-    url: str,
+    url: str | Sequence[str],
     object: str,
     version: int | None = None,
     *,

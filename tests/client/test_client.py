@@ -321,3 +321,24 @@ async def test_bare_listener_takes_everything_in_silence() -> None:
             await conversation.notify("contacts/alice", 5)
             assert await acks_of(conversation) == [Ack("contacts/alice", 5, EPOCH)]
             listening.cancel()
+
+
+# Several addresses.
+
+
+@in_loop
+async def test_a_client_that_loses_one_address_goes_on_to_another() -> None:
+    async with ScriptedServer() as one, ScriptedServer() as two:
+        nobody = f"http://127.0.0.1:{free_port()}"
+        accepting = {asyncio.create_task(server.accept()): server for server in (one, two)}
+        async with quick(Client([nobody, one.url, two.url], "contacts")) as client:
+            (found,), others = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+            first = found.result()
+            await first.greet()
+            await until(lambda: client.connected)
+            assert not any(task.done() for task in others)
+            await first.hang_up()
+            (other,) = others
+            second = await other  # and not the same again
+            await second.greet()
+            await until(lambda: client.connected)

@@ -296,3 +296,38 @@ async def test_leaving_in_haste_waits_for_nothing_and_says_so() -> None:
 async def test_publisher_that_was_not_entered_says_so() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await contacts("http://localhost:7600").publish("alice", 1)
+
+
+# Several addresses.
+
+
+def several(*urls: str) -> Publisher:
+    return Publisher(urls, "contacts")
+
+
+@in_loop
+async def test_whoever_does_not_answer_is_left() -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    async with ScriptedHttp(unavailable, unavailable, None, None) as one, ScriptedHttp() as two:
+        async with several(nobody, one.url, two.url) as publisher:
+            for version in range(20):
+                assert await publisher.publish("alice", version) == version
+        assert len(two.requests) == 20, "and whoever answers is not"
+        assert publisher.repeated <= 2
+
+
+@in_loop
+async def test_whoever_only_makes_us_wait_is_not_left() -> None:
+    def too_fast(updates: list[Update]) -> Answer:
+        failed = {"results": [error("too_fast", retriable=True) for _ in updates]}
+        return 429, failed, {"retry-after": "1"}
+
+    async with ScriptedHttp(too_fast) as one, ScriptedHttp(too_fast) as two:
+        async with several(one.url, two.url) as publisher:
+            assert await publisher.publish("alice", 1) == 1
+        assert sorted(len(server.requests) for server in (one, two)) == [0, 2]
+
+
+def test_addresses_with_and_without_tls_do_not_go_together() -> None:
+    with pytest.raises(BadInput):
+        several("http://localhost:1", "https://localhost:2")

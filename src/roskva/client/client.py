@@ -18,7 +18,7 @@ and every connection, and leaves none of them behind.
 import asyncio
 import secrets
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from roskva.core.client import ClientConfig, ClientPhase
 from roskva.core.client import ClientMachine as Core
 from roskva.errors import BadInput, StorageUnavailable, Unauthorised
 from roskva.model import MAX_SOURCE_BYTES, MAX_VERSION, Key, ObjectId, check_app, check_name
-from roskva.net.address import websocket_url
+from roskva.net.address import Addresses, websocket_url
 from roskva.net.tasks import OwnedTasks
 from roskva.net.tls import Tls, client_context
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS, Hello
@@ -54,6 +54,7 @@ class Client:
     """Used as `async with`, by tasks of one event loop; threads use `roskva.blocking`.
 
     It is reached at a `url`, or over connections that the application opens (see `roskva.Channel`).
+    Of several URLs any will do: when one fails, it goes on to another.
 
     `identity` is a file that makes this client the same one after a restart: only what changed
     meanwhile is told. Give it only if the application's cache survives as well. `read_state` and
@@ -68,7 +69,7 @@ class Client:
 
     def __init__(
         self,
-        url: str | Dial,
+        url: str | Sequence[str] | Dial,
         app: str,
         identity: Path | str | None = None,
         application: str = "",
@@ -88,11 +89,16 @@ class Client:
         self.auto_ack = auto_ack
         self.config = ClientConfig(app, application)
         """Its times may be changed before the client is entered."""
-        self._address = "the channel" if callable(url) else websocket_url(url)
-        self._channel = url if callable(url) else None
-        self._context = None if callable(url) else client_context(url, tls)
-        if callable(url) and tls is not None:
+        self._channel: Dial | None = None
+        self._addresses: Addresses | None = None
+        self._context: ssl.SSLContext | None = None
+        if not callable(url):
+            self._addresses = Addresses(url)
+            self._context = client_context(self._addresses.current, tls)
+        elif tls is not None:
             raise BadInput("tls is for addresses; a channel of your own has its own")
+        else:
+            self._channel = url
         self._credential = credential
         self._identity_path = None if identity is None else Path(identity)
         self._read_state, self._write_state = read_state, write_state
@@ -300,9 +306,14 @@ class Client:
 
     def _dial(self) -> None:
         assert self._core is not None
-        ping_interval = self._core.dice.smear(_PING_INTERVAL)
-        dial = self._channel or partial(websocket, self._address, self._context, ping_interval)
-        self._link = ServerLink(self._address, dial, self._happened)
+        name, dial = "the channel", self._channel
+        if self._addresses is not None:
+            name = websocket_url(self._addresses.current)
+            self._addresses.leave()  # for the next time: then this one has failed
+            ping_interval = self._core.dice.smear(_PING_INTERVAL)
+            dial = partial(websocket, name, self._context, ping_interval)
+        assert dial is not None
+        self._link = ServerLink(name, dial, self._happened)
         self._tasks.create_task(self._link.run())
 
     async def _show_credential(self, link: ServerLink | None, hello: Hello) -> None:

@@ -1,5 +1,8 @@
 """Where a node is. One URL is enough for everything: HTTP and WebSocket share its port."""
 
+import random
+from collections import deque
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,6 +22,31 @@ class Ports(msgspec.Struct, frozen=True):
     http: int
     mqtt: int | None
     admin: int | None
+
+
+class Addresses:
+    """Of nodes that all will do. One that fails is left for the one that was left longest ago, and
+    their order is drawn, so that those who leave the same one do not all run to the same other."""
+
+    def __init__(self, urls: str | Sequence[str]) -> None:
+        each = [urls] if isinstance(urls, str) else list(dict.fromkeys(urls))
+        if not each:
+            raise BadInput("give the address of a node, or several")
+        if len({is_secure(url) for url in each}) > 1:
+            raise BadInput("of several addresses either all have TLS or none: https:// or http://")
+        self._each = deque(random.sample(each, len(each)))
+
+    @property
+    def current(self) -> str:
+        return self._each[0]
+
+    def leave(self) -> None:
+        """The one in use, which has failed."""
+        self._each.rotate(-1)
+
+
+def is_secure(address: str) -> bool:
+    return urlsplit(_joined(address, "http", "")).scheme == "https"
 
 
 def http_url(address: str, path: str) -> str:

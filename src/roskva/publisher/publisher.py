@@ -18,6 +18,7 @@ import asyncio
 import logging
 import secrets
 from asyncio import Future
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -28,7 +29,7 @@ import msgspec
 from roskva.core.backoff import Backoff, Dice
 from roskva.errors import BadInput, TooLarge, Unavailable, error_of
 from roskva.model import MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_VERSION, check_app, check_name
-from roskva.net.address import http_url
+from roskva.net.address import Addresses, http_url
 from roskva.net.tasks import OwnedTasks
 from roskva.net.tls import Tls, client_context, explained
 from roskva.publisher.requests import (
@@ -123,15 +124,24 @@ class Publisher:
 
     `key` is for nodes with keys: a publish key of the app, or a JWT that may publish.
     When 10,000 updates or 16 MiB wait, `publish` waits for room before it waits for its answer.
+
+    Of several URLs any will do: when one fails, it goes on to another. What had no answer from the
+    first may have been accepted there all the same, and there it may take effect after what is sent
+    later to the other: an update without a version then is told again, and a reset made again.
     """
 
-    def __init__(self, url: str, app: str, tls: Tls | None = None, key: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        app: str,
+        tls: Tls | None = None,
+        key: str | None = None,
+    ) -> None:
         check_app(app)
         self.app = app
-        self._context = client_context(url, tls)
+        self._addresses = Addresses(url)
+        self._context = client_context(self._addresses.current, tls)
         self._headers = _HEADERS if key is None else {**_HEADERS, "authorization": f"Bearer {key}"}
-        self._publish_url = http_url(url, "/v1/publish")
-        self._reset_url = http_url(url, "/v1/reset")
         self._buffer = Buffer()
         self._dice = Dice(secrets.randbits(64))
         self._backoff = Backoff(_BACKOFF_FIRST, _BACKOFF_CAP)
@@ -268,13 +278,15 @@ class Publisher:
 
     async def _request(self, batch: list[Waiting]) -> tuple[list[PublishOutcome], float]:
         """What became of each, and how long the node wants to be left alone."""
+        node = self._addresses.current
         try:
             if batch[0].is_reset:
-                answer = await self._http.post(self._reset_url, content=batch[0].body)
+                url = http_url(node, "/v1/reset")
+                answer = await self._http.post(url, content=batch[0].body)
                 outcomes = [reset_outcome(answer.status_code, answer.content)]
             else:
                 body = b"[" + b",".join(item.body for item in batch) + b"]"
-                answer = await self._http.post(self._publish_url, content=body)
+                answer = await self._http.post(http_url(node, "/v1/publish"), content=body)
                 outcomes = publish_outcomes(answer.status_code, answer.content, len(batch))
         except httpx.RequestError as error:
             text = explained(error, self._context is not None) or str(error) or type(error).__name__
@@ -298,6 +310,8 @@ class Publisher:
             self._backoff.reset()
         else:
             self.repeated += 1
+            if not retry_after:  # else it is well, and has said when to come back
+                self._addresses.leave()
             if self._failure is None:
                 log.warning("publishing waits: %s", failure.text or failure.code)
             delay = self._backoff.next_delay(self._dice)
