@@ -32,6 +32,16 @@ def test_an_update_is_published(node: FakeNode) -> None:
     ]
 
 
+def test_of_several_addresses_one_that_answers_will_do(node: FakeNode, nobody: str) -> None:
+    for version in range(1, 9):  # which comes first is drawn
+        words = "publish", "contacts/alice", str(version), "--url", f"{nobody},{node.url}"
+        assert run(*words).exit_code == 0
+    assert len(node.requests) == 8
+    result = run("publish", "contacts/alice", "9", "--url", f"{nobody},{nobody}/two")
+    assert (result.exit_code, len(node.requests)) == (3, 8)
+    assert "no node answers at" in result.stderr
+
+
 def test_a_version_may_be_assigned(node: FakeNode) -> None:
     result = run("publish", "home/kitchen/temp", "--payload", "21.5", "--url", node.url, "--json")
     assert lines_of(result) == [{"object": "home/kitchen/temp", "version": "7"}]

@@ -14,7 +14,7 @@ from roskva.cli.outcome import NodeRefused
 from roskva.config import read_secret
 from roskva.errors import Unavailable
 from roskva.model import ObjectId
-from roskva.net.address import http_url
+from roskva.net.address import Addresses, http_url
 from roskva.net.tls import Tls, client_context, explained
 from roskva.publisher import requests
 from roskva.wire.admin import AppNow
@@ -37,6 +37,15 @@ def _file_option(name: str, variable: str, help: str) -> Any:
 UrlOption = Annotated[
     str, Option("--url", envvar="ROSKVA_URL", metavar="URL", help="Where the node answers.")
 ]
+UrlsOption = Annotated[
+    str,
+    Option(
+        "--url",
+        envvar="ROSKVA_URL",
+        metavar="URL",
+        help="Where the node answers; of several addresses, with commas between them, any will do.",
+    ),
+]
 CaOption = Annotated[
     Path | None,
     _file_option(
@@ -57,7 +66,7 @@ T = TypeVar("T")
 class NodeOptions:
     """How a command reaches a node as a publisher or a client."""
 
-    url: UrlOption = DEFAULT_URL
+    url: UrlsOption = DEFAULT_URL
     ca: CaOption = None
     cert: CertOption = None
     cert_key: CertKeyOption = None
@@ -71,8 +80,12 @@ class NodeOptions:
     def secret(self) -> str:
         return secret_of(self.key)
 
+    @property
+    def urls(self) -> list[str]:
+        return self.url.split(",")
+
     def api(self) -> "NodeApi":
-        return NodeApi(self.url, self.tls, self.secret)
+        return NodeApi(self.urls, self.tls, self.secret)
 
 
 @dataclass(frozen=True)
@@ -106,12 +119,16 @@ def tls_of(ca: Path | None, cert: Path | None, cert_key: Path | None) -> Tls | N
 class NodeApi:
     """Raises `Unavailable` if nobody answers or the node is busy, `NodeRefused` if it says no."""
 
-    def __init__(self, url: str, tls: Tls | None, key: str = "") -> None:
-        self._url = url = http_url(url, "")
+    def __init__(self, urls: str | Sequence[str], tls: Tls | None, key: str = "") -> None:
+        self._addresses = Addresses(urls)
         context = client_context(self._url, tls)
         verify = context or False  # then there is no TLS at all
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, verify=verify, headers=headers)
+        self._http = httpx.Client(timeout=_TIMEOUT_S, verify=verify, headers=headers)
+
+    @property
+    def _url(self) -> str:
+        return http_url(self._addresses.current, "")
 
     def __enter__(self) -> "NodeApi":
         return self
@@ -151,7 +168,7 @@ class NodeApi:
         content = None if body is None else msgspec.json.encode(body)
         headers = {"content-type": "application/json"} if content else {}
         try:
-            return self._http.request(method, path, content=content, headers=headers)
+            return self._ask_any(method, path, content=content, headers=headers)
         except httpx.TransportError as error:
             if about_tls := explained(error, self._url.startswith("https")):
                 raise Unavailable(f"{self._url}: {about_tls}{_flags(about_tls)}") from None
@@ -160,6 +177,17 @@ class NodeApi:
                 f"no node answers at {self._url} ({reason}): is it running? Start one with "
                 "`roskva serve`, or name another with --url"
             ) from None
+
+    def _ask_any(self, method: str, path: str, **what: Any) -> httpx.Response:
+        """The first that can be connected to: one that cannot has heard nothing."""
+        for others in reversed(range(len(self._addresses))):
+            try:
+                return self._http.request(method, self._url + path, **what)
+            except httpx.ConnectError:
+                if not others:
+                    raise
+                self._addresses.leave()
+        raise AssertionError("there is always an address")
 
     def _done(self, response: httpx.Response) -> bytes:
         outcome = requests.reset_outcome(response.status_code, response.content)

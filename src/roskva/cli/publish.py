@@ -121,7 +121,7 @@ def reset(
         raise BadInput("name an object, APP/NAME, or a whole app with --app: one of the two")
     if app is not None:
         check_app(app)
-        with NodeApi(node.url, node.tls, key=secret_of(admin_key)) as api:
+        with NodeApi(node.urls, node.tls, key=secret_of(admin_key)) as api:
             reset_app(api, app, yes, json)
         return
     found = parse_key(target or "")

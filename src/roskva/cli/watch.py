@@ -157,7 +157,7 @@ def watch(
     connection is lost, it is made again, and what changed meanwhile is told. Ctrl-C ends it.
     """
     objects = [parse_key(target) for target in targets]
-    with NodeApi(node.url, node.tls) as api:
+    with NodeApi(node.urls, node.tls) as api:
         api.check()
     with WatchState(state) as remembered:
         watching = Watch(node, remembered, json, count)
@@ -194,7 +194,7 @@ class Watch:
     async def _follow(self, app: str, names: list[str]) -> None:
         identity = self.state.identity(app)
         node, jwt = self.node, self.node.secret or None
-        client = Client(node.url, app, identity, tls=node.tls, credential=jwt)
+        client = Client(node.urls, app, identity, tls=node.tls, credential=jwt)
         async with client:
             for name in names:
                 await client.register(name, self.state.version(ObjectId(app, name).key))

@@ -36,6 +36,9 @@ class Addresses:
             raise BadInput("of several addresses either all have TLS or none: https:// or http://")
         self._each = deque(random.sample(each, len(each)))
 
+    def __len__(self) -> int:
+        return len(self._each)
+
     @property
     def current(self) -> str:
         return self._each[0]
