@@ -343,14 +343,20 @@ def test_garbage_of_any_kind_keeps_no_member_out(
     async def test() -> None:
         owner = Owner()
         async with listening(one, owner) as address:
+            before = _open_files()
             for at in range(0, FUZZED, 10):
                 async with asyncio.TaskGroup() as tasks:
                     for _ in range(min(10, FUZZED - at)):
                         tasks.create_task(_say_and_go(address, mutated()))
             assert owner.frames == []
             assert await answer_of(address, two)
+            await until(lambda: _open_files() <= before + 1)
 
     run(test())
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 async def _say_and_go(address: MemberAddress, data: bytes) -> None:

@@ -113,6 +113,8 @@ class MemberListener:
                     tasks.create_task(self._take_in(conn, peer[0]))
         finally:
             self._listening.close()
+            for conn in self._arriving:
+                conn.close()  # whoever was to take it in had not begun
             for stream in list(self._streams):
                 stream.drop()
 
@@ -124,7 +126,6 @@ class MemberListener:
                 oldest.shutdown(socket.SHUT_RDWR)  # whatever reads it hears that it is over
 
     async def _take_in(self, conn: socket.socket, host: str) -> None:
-        conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         stream = self._make()
         lost = stream.lost
 
@@ -144,6 +145,7 @@ class MemberListener:
 
         stream.admits, stream.lost = admits, gone
         try:
+            conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: stream,
                 conn,
