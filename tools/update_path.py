@@ -71,6 +71,8 @@ class Recorder:
     """What the interpreter calls at each call and return, on each thread."""
 
     def __init__(self) -> None:
+        self.awaits = False
+        """The next commit is that of the update; others went before it."""
         self.on = False
         self.calls: list[_Call] = []
         self._stacks: dict[int, list[tuple[FrameType, _Call]]] = {}
@@ -79,7 +81,7 @@ class Recorder:
         code = frame.f_code
         if event == "return" and code is Committer._commit.__code__:
             return
-        if not self.on and event == "call" and code.co_name == "sync":
+        if not self.on and self.awaits and event == "call" and code.co_name == "sync":
             self.on = code.co_filename.endswith("feed/commit.py")
         if not self.on or not code.co_filename.startswith(str(_PACKAGE)):
             return
@@ -91,7 +93,7 @@ class Recorder:
             call.hands_on = call.hands_on or _holds(found)
             if code is Writer.write.__code__:
                 call.hands_on = True
-                self.on = False
+                self.on = self.awaits = False
 
     def _call(self, frame: FrameType, stack: list[tuple[FrameType, _Call]]) -> None:
         code = frame.f_code
@@ -171,6 +173,7 @@ async def _record(directory: Path) -> list[Step]:
         ):
             await client.register(name)
             await anext(aiter(client))
+            recorder.awaits = True
             sys.setprofile(recorder)
             await publisher.publish(name, 1)
             await anext(aiter(client))

@@ -91,13 +91,58 @@ failed write forgotten
         self.flushing.absorb(self.unflushed) → self.flushing = Unflushed()
 restored snapshot keeps its epoch with the feed gone
     core.matcher:Matcher._feed_missing
-        self._new_epoch(missing.lineage, missing.last, missing.bits) → self.applied = missing.last
+        self._lose(Loss(missing.lineage, missing.last, missing.why), missing.bits)
+        → self.applied = missing.last
 recreated feed taken for the old one
     core.matcher:Matcher._feed_end
-        self._new_epoch(feed.lineage, 0, feed.bits) → self.lineage, self.applied = feed.lineage, 0
+        self._lose(Loss(feed.lineage, _START, "recreated"), feed.bits)
+        → self.lineage, self.applied = feed.lineage, 0
 new epoch not announced
-    core.matcher:Matcher._new_epoch
+    core.matcher:Matcher._check_caught_up
         self._announce_all() → pass
+epoch begins without a record
+    core.matcher:Matcher._check_caught_up
+        if self.loss is None: → if True:
+epoch begins as soon as its record is asked for
+    core.matcher:Matcher._check_caught_up
+        self._effects.append(BeginEpoch(self.asked, self.epoch, self.loss))
+        → self._effects.append(BeginEpoch(self.asked, self.epoch, self.loss)); self.loss = None
+whoever has lost something goes on speaking
+    core.matcher:Matcher._fall_silent
+        if self.caught_up: → if False:
+registration confirmed from what a silent shard had said
+    core.matcher:Matcher._fall_silent
+        self._link_down(handle) → pass
+    core.matcher:Matcher._fall_silent
+        self._effects.append(DropLink(handle)) → pass
+second record for a loss counts again
+    core.effects:PutShard.after
+        if lost <= self.excused: → if False:
+losses that are answered for are forgotten over a crash
+    store.rows:operations_of
+        write.excused, write.loss → -1, write.loss
+loss forgotten over a crash
+    store.rows:operations_of
+        write.excused, write.loss → write.excused, None
+record of an epoch counts from beyond a gap
+    core.matcher:Matcher._merge
+        if in_order: → if True:
+marker moved past the record of an epoch
+    core.matcher:Matcher._merge
+        if in_order: → if in_order and len(batch.updates) == 1:
+record of an epoch lost by whoever coalesces
+    core.objects:coalesce
+        for offset, update in updates:
+        → for offset, update in [each for each in updates if each[1].object != WHOLE_SHARD]:
+epoch begins for less than was lost
+    core.effects:PutShard.after
+        self.loss is not None and lost < self.loss.last → False
+versions from before an epoch told in it
+    core.matcher:Matcher._stands
+        entry.epoch == self.epoch → True
+record of an epoch that could not be appended forgotten
+    host.shard:ShardHost._refuse
+        self._match(Failed(asked), now) → pass
 answers before catching up
     core.matcher:Matcher.__init__
         self.caught_up = False → self.caught_up = True
@@ -113,7 +158,7 @@ reset of an app counts from beyond a gap
     core.matcher:Matcher._merge
         in_order and self._reset_app( → self._reset_app(
 version of an older generation still stands
-    core.matcher:Matcher.known
+    core.matcher:Matcher._stands
         and entry.generation == self.generation_of(key) → and True
 older version keeps those out that follow a reset of its app
     core.objects:ObjectEntry.merge

@@ -3,10 +3,10 @@
 An object's **key** is its one spelling, `app/name`: on the wire, on disk, as an MQTT topic and on
 the command line. An app has no `/` in it, so the first `/` splits a key for good.
 
-An **epoch** names a gap-free history of versions. A shard draws one (40 bits) whenever it cannot
-vouch for its history any more; an object that was reset carries a mark of its own (20 bits) beside
-it. Both travel as one integer, and whoever holds two epochs of an object can tell whether a reset
-lies between them.
+An **epoch** names a gap-free history of versions. Whenever a shard cannot vouch for its history any
+more, a record in its feed begins another one (40 random bits), for whoever reads that feed; an
+object that was reset carries a mark of its own (20 bits) beside it. Both travel as one integer, and
+whoever holds two epochs of an object can tell whether a reset lies between them.
 
 A whole **app** can be reset, too: its **generation** says how often. A version belongs to the
 generation it was applied under, and the marks of all its objects follow from it.
@@ -20,7 +20,7 @@ import re
 import zlib
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -133,7 +133,11 @@ def app_key(app: str) -> Key:
 
 def is_app(key: Key) -> bool:
     """Whether it stands for a whole app."""
-    return key.find("/") == len(key) - 1
+    return key.find("/") == len(key) - 1 > 0
+
+
+WHOLE_SHARD: Final = "/"
+"""What the record of a new epoch names as its object: no app, and nothing of it."""
 
 
 def is_probe(key: Key) -> bool:
@@ -181,7 +185,8 @@ class Update(msgspec.Struct, frozen=True, gc=False):
 
     A reset is an update too, so that it has its place in the order: its `version` is the mark
     (1 … 2^20−1, drawn at random) that the object's epoch carries from then on. The reset of an app
-    names `app_key` as its object, and its `version` is the generation that begins.
+    names `app_key` as its object, and its `version` is the generation that begins. The record of a
+    new epoch names `WHOLE_SHARD`, and its `version` is the epoch that begins (`epoch_record`).
     """
 
     object: Key
@@ -196,6 +201,30 @@ class Update(msgspec.Struct, frozen=True, gc=False):
 def shard_epoch(random_bits: int) -> int:
     """An epoch for a shard, from random bits; never NO_EPOCH."""
     return 1 + random_bits % ((1 << _SHARD_EPOCH_BITS) - 1)
+
+
+NOTHING_LOST: Final = -1
+"""In place of an offset up to which something is lost: it is below every one."""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """For what an epoch begins: of this feed what is up to `last` cannot be had, or was another
+    than what is there now. Up to 0: nothing is, but whatever was there before this feed."""
+
+    lineage: int
+    last: int
+    why: Literal["begun", "recreated", "truncated", "retention", "damage", "restore"]
+    """For people to read; two losses up to one place are the same."""
+
+
+def epoch_record(epoch: int, loss: Loss, published_at: int) -> Update:
+    payload = msgspec.json.encode(loss)
+    return Update(WHOLE_SHARD, epoch, None, payload, published_at, reset=True)
+
+
+def loss_of(record: Update) -> Loss:
+    """For what this record of an epoch was written."""
+    return msgspec.json.decode(record.payload or b"", type=Loss)
 
 
 def reset_mark(random_bits: int) -> int:
@@ -221,6 +250,11 @@ def ordinal_of(version: int) -> int:
 def mark_under(own: int, generation: int) -> int:
     """The mark of an object: that of its own last reset, and the generation of its app."""
     return 1 + (own + generation) % _RESET_MASK if generation else own
+
+
+def shard_part(epoch: int) -> int:
+    """Of an object's epoch what is not its mark."""
+    return epoch >> _RESET_BITS
 
 
 def mark_of(epoch: int) -> int:

@@ -40,9 +40,10 @@ from roskva.core.effects import (
     Write,
 )
 from roskva.core.expiry import ScannedClient
-from roskva.core.matcher import Matcher, MatcherConfig
+from roskva.core.matcher import Matcher, MatcherConfig, from_nothing
 from roskva.core.rows import Rows
-from roskva.host.effects import Appended, SetMarker
+from roskva.errors import StorageUnavailable
+from roskva.host.effects import Append, Appended, NotAppended, SetMarker
 from roskva.host.shard import HostEffect, HostEvent, ShardHost
 from roskva.model import NO_EPOCH, Key, Update, shard_epoch
 from roskva.wire.links import Forget, Offer, Registered, Taken, ToShard
@@ -79,6 +80,7 @@ class ShardSide:
         self.asked: deque[HostEffect] = deque()
         self.disk_held = False
         self.disk_fails = False
+        self.feed_full = False
         self.boots = 0
         self.offers: list[str] = []
         self.answers: list[tuple[str, int]] = []
@@ -90,7 +92,7 @@ class ShardSide:
     def start(self) -> None:
         self.boots += 1
         if self.stored is None:
-            self.stored = PutShard(shard_epoch(self.pair.bits()), self.lineage, 0)
+            self.stored = self._without_a_row()
         self.host = ShardHost(
             MatcherConfig(self.index, self.shards),
             self.stored,
@@ -104,6 +106,12 @@ class ShardSide:
             max_share=self.pair.max_share,
         )
         self.tell_feed_end()
+
+    def _without_a_row(self) -> PutShard:
+        """It finds the feed as it was before epochs were records in it; and later nothing."""
+        if self.boots > 1:
+            return from_nothing(self.lineage, self.pair.bits())
+        return PutShard(shard_epoch(self.pair.bits()), self.lineage, 0)
 
     @property
     def matcher(self) -> Matcher:
@@ -220,10 +228,16 @@ class ShardSide:
         self.asked.remove(found)
         return found
 
-    def answer_to(self, effect: HostEffect) -> Event:
+    def answer_to(self, effect: HostEffect) -> HostEvent:
         match effect:
             case ReadFeed(lineage=lineage, after=after):
                 return self._read_feed(lineage, after)
+            case Append(request=request) if self.feed_full:
+                return NotAppended([request], StorageUnavailable("the disk is full"))
+            case Append(request=request, updates=updates):
+                first = len(self.feed) + 1
+                self.feed += updates
+                return Appended(first, len(self.feed), list(enumerate(updates, first)), [request])
             case Persist(id=id) | LoadObjects(id=id) | LoadClient(id=id) if self.disk_fails:
                 return Failed(id)
             case LoadPage(id=id):

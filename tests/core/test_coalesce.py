@@ -7,7 +7,14 @@ from tests.core.shard_side import ShardSide
 
 from roskva.core.effects import Apply
 from roskva.core.objects import coalesce
-from roskva.model import Update
+from roskva.model import WHOLE_SHARD, Loss, Update, epoch_record
+
+RECORDS = st.builds(
+    lambda epoch, last: epoch_record(epoch, Loss(1, last, "damage"), 0),
+    st.integers(1000, 1003),
+    st.integers(0, 5),
+)
+"""Of epochs, of which some are for the same loss."""
 
 UPDATES = st.lists(
     st.builds(
@@ -18,16 +25,17 @@ UPDATES = st.lists(
         st.sampled_from([None, b"1", b"2"]),
         reset=st.sampled_from([False, False, False, True]),
     )
-    | st.builds(Update, st.just("app/"), st.integers(1, 3), reset=st.just(True)),
+    | st.builds(Update, st.just("app/"), st.integers(1, 3), reset=st.just(True))
+    | RECORDS,
     min_size=1,
     max_size=12,
 )
-Rows = dict[str, tuple[int, int, int, bytes | None]]
+Rows = dict[str, tuple[int, int, int, int, bytes | None]]
 
 
 def rows(shard: ShardSide) -> Rows:
     return {
-        key: (row.version, row.mark, row.generation, row.payload)
+        key: (row.version, row.mark, row.epoch, row.generation, row.payload)
         for key, row in shard.objects.items()
     }
 
@@ -56,11 +64,12 @@ def test_a_coalesced_range_leads_where_its_updates_lead_one_by_one(
     assert rows(pair.shard) == rows(expected.shard)
     assert pair.shard.stored is not None
     assert pair.shard.stored.applied == len(updates)
+    assert pair.shard.stored.epoch == expected.shard.stored.epoch  # type: ignore[union-attr]
 
 
 @given(UPDATES)
 def test_at_most_a_reset_and_a_version_are_left_of_an_object(updates: list[Update]) -> None:
-    updates = [update for update in updates if update.object != "app/"]
+    updates = [update for update in updates if update.object not in ("app/", WHOLE_SHARD)]
     left = coalesce(enumerate(updates, 1))
     assert [offset for offset, _ in left] == sorted({offset for offset, _ in left})
     for key in {update.object for update in updates}:
@@ -74,7 +83,7 @@ def test_an_author_is_named_only_if_nothing_was_left_out(updates: list[Update]) 
         if update.source is not None and not update.reset:
             key, since, until = update.object, 0, len(updates) + 1
             for place, other in enumerate(updates, 1):
-                if other.reset and other.object in (key, "app/"):
+                if other.reset and other.object in (key, "app/", WHOLE_SHARD):
                     since = place if place < offset else since
                     until = min(until, place) if place > offset else until
             numbered = enumerate(updates, 1)

@@ -97,6 +97,20 @@ def test_c74_who_registers_after_an_update_was_lost_is_told_unknown_too() -> Non
     assert None in newcomer.told(X)
 
 
+def test_c74_while_no_epoch_can_begin_nobody_is_told_anything_and_no_status_confirms() -> None:
+    pair, client = knowing(X, 6)
+    pair.shard.feed_full = True
+    lose_an_update_with_the_feed(pair, 7)
+    newcomer = pair.client()
+    newcomer.register(X)
+    pair.run(200)
+    assert client.told(X) == newcomer.told(X) == []
+    assert [message.statuses for message in newcomer.heard if message.statuses] == []
+    pair.shard.feed_full = False
+    pair.run(200)
+    assert client.told(X) == newcomer.told(X) == [None]
+
+
 def test_c75_an_ack_that_echoes_an_old_epoch_does_not_count_for_the_new_one() -> None:
     pair, client = knowing(X, 5)
     client.auto_ack = False

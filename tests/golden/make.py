@@ -17,7 +17,7 @@ from roskva.core.effects import (
 from roskva.disk import RealDisk
 from roskva.feed.base import Marker
 from roskva.feed.log import Log, LogConfig
-from roskva.model import Update, app_key
+from roskva.model import Loss, Update, app_key, epoch_record
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.store import rows
 from roskva.store.rocksdb import RocksStore
@@ -49,6 +49,10 @@ UPDATES = [
 ]
 OF_APPS = [Update(app_key(app), generation, reset=True) for app, generation in GENERATIONS]
 """Since format 3."""
+LOSS = Loss(LINEAGE, 2, "damage")
+RECORD = epoch_record(EPOCH, LOSS, NOW_US)
+LATER_LOSS = Loss(LINEAGE, len(UPDATES) + len(OF_APPS) + 1, "damage")
+"""Since format 4. No epoch has begun for the later one."""
 
 
 def make(directory: Path) -> None:
@@ -65,7 +69,7 @@ def make(directory: Path) -> None:
 def fill_feed(shard: OwnedShard) -> None:
     config = LogConfig(segment_bytes=1)  # every commit its own segment
     log = Log.open(RealDisk(), str(shard.feed_path), lineage=LINEAGE, now_us=NOW_US, config=config)
-    for update in [*UPDATES, *OF_APPS]:
+    for update in [*UPDATES, *OF_APPS, RECORD]:
         log.append([update])
         log.commit(NOW_US)
     log.set_marker("bridge", MARKER)
@@ -78,7 +82,7 @@ def fill_store(shard: OwnedShard) -> None:
     writes: list[Write] = [PutObject(key, row, replace=True) for key, row in objects.items()]
     writes.append(PutClient(CLIENT, BOOT << 32, NOW_US, "app-1"))
     writes += [PutRegistered(CLIENT, BOOT << 32, cell) for cell in REGISTERED]
-    writes.append(PutShard(EPOCH, LINEAGE, len(UPDATES) + len(OF_APPS), GENERATIONS))
+    writes.append(PutShard(EPOCH, LINEAGE, LATER_LOSS.last, GENERATIONS, LOSS.last, LATER_LOSS))
     for batch in rows.batches(writes):
         store.write(batch, sync=True)
     store.write([rows.put_boot(BOOT)], sync=True)

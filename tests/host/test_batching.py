@@ -4,7 +4,6 @@ from tests.host.shards import LINEAGE, LINK, NOW, Asked
 from tests.host.test_registrar import Asked as AskedRegistrar
 
 from roskva.core.effects import (
-    FeedMissing,
     FromLink,
     LinkDown,
     Loaded,
@@ -14,7 +13,7 @@ from roskva.core.effects import (
     Tick,
 )
 from roskva.host.batching import AUTO, Batching, Pace
-from roskva.model import Update
+from roskva.model import Loss, Update, epoch_record
 from roskva.wire.links import Push, Pushes, Versions, Welcome
 
 X, Y, OTHER = "app/x", "app/y", "other/z"
@@ -77,7 +76,7 @@ def test_what_is_held_goes_ahead_of_a_reset() -> None:
 def test_what_is_held_goes_ahead_of_a_new_epoch() -> None:
     shard = asked()
     publish(shard, Update(X, 8))
-    shard.step(FeedMissing(LINEAGE, shard.end + 1, 2))
+    publish(shard, epoch_record(2, Loss(LINEAGE, 1, "damage"), 0))
     shard.step(Tick())
     assert of_objects(shard) == [Pushes, Versions]
 

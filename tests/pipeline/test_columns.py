@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 from roskva.core.objects import coalesce
 from roskva.feed.arrow import PLACED, rows_of
 from roskva.feed.base import updates_of
-from roskva.model import Update
+from roskva.model import Loss, Update, epoch_record
 from roskva.pipeline.columns import coalesced
+
+RECORDS = st.builds(
+    lambda epoch, last: epoch_record(epoch, Loss(1, last, "damage"), 0),
+    st.integers(1000, 1003),
+    st.integers(0, 5),
+)
+"""Of epochs, of which some are for the same loss."""
 
 UPDATES = st.lists(
     st.builds(
@@ -20,7 +27,8 @@ UPDATES = st.lists(
         st.integers(0, 3),
         reset=st.sampled_from([False] * 5 + [True]),
     )
-    | st.builds(Update, st.sampled_from(["app/", "b/"]), st.integers(1, 3), reset=st.just(True)),
+    | st.builds(Update, st.sampled_from(["app/", "b/"]), st.integers(1, 3), reset=st.just(True))
+    | RECORDS,
     max_size=30,
 )
 Entries = list[tuple[int, Update]]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roskva.core.freshness import due
 from roskva.model import MAX_VERSION, NO_EPOCH, NO_VERSION
-from roskva.pipeline.jobs.audit import CURRENT_EPOCH, DUE, Look, audit, second_look, with_tail
+from roskva.pipeline.jobs.audit import DUE, Look, audit, second_look, with_tail
 from roskva.pipeline.state import State
 
 Combination = tuple[int | None, int | None, int | None, int]
@@ -119,13 +119,13 @@ def test_a_suspect_is_stale_unless_it_has_acked_what_it_was_due(spark: SparkSess
 @pytest.mark.parametrize(
     ("row", "tail", "expected"),
     [
-        ((3, 0, 7), (4, None), (4, 0, CURRENT_EPOCH)),
-        ((4, 0, 7), (4, None), (4, 0, 7)),
-        ((5, 0, 7), (4, None), (5, 0, 7)),
-        ((5, 0, 7), (None, 9), (None, 9, CURRENT_EPOCH)),
-        ((5, 0, 7), (2, 9), (2, 9, CURRENT_EPOCH)),
-        ((None, 3, None), (1, None), (1, 3, CURRENT_EPOCH)),
-        (None, (1, None), (1, 0, CURRENT_EPOCH)),
+        ((3, 0, 7), (4, None, 8), (4, 0, 8)),
+        ((4, 0, 7), (4, None, 7), (4, 0, 7)),
+        ((5, 0, 7), (4, None, 8), (5, 0, 7)),
+        ((5, 0, 7), (None, 9, None), (None, 9, None)),
+        ((5, 0, 7), (2, 9, 8), (2, 9, 8)),
+        ((None, 3, None), (1, None, 8), (1, 3, 8)),
+        (None, (1, None, 8), (1, 0, 8)),
         ((5, 3, 7), None, (5, 3, 7)),
     ],
 )
@@ -143,7 +143,8 @@ def test_what_the_feed_has_beyond_the_marker_lies_over_the_rows(
     )
     beyond = spark.createDataFrame(
         [("app/x", *tail, 0, at)] if tail else [],
-        "object string, version long, mark int, generation long, published_at timestamp",
+        "object string, version long, mark int, epoch long, generation long, "
+        "published_at timestamp",
     )
     [laid] = with_tail(objects, beyond).collect()
     assert (laid.version, laid.mark, laid.epoch) == expected

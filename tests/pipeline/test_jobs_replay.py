@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from roskva.core.effects import Apply, FeedEnd, FeedMissing, ObjectRow, Persist, Persisted, PutShard
-from roskva.core.matcher import Matcher, MatcherConfig
+from roskva.core.matcher import Matcher, MatcherConfig, from_nothing
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.base import Batch, Marker, Missing
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.reader import LogReader
-from roskva.model import Update
-from roskva.pipeline.jobs.replay import apart, object_rows, reigns, replay
+from roskva.model import NOTHING_LOST, Loss, Update, epoch_record
+from roskva.pipeline.jobs.replay import apart, begun, object_rows, reigns, replay
 from roskva.store import rows
 from roskva.store.memory import MemoryStore
 from roskva.store.rocksdb import RocksStore
 
-LINEAGE, EPOCH = 7, 99
+LINEAGE = 7
 _SCHEMA = (
     "offset long, object string, version long, source string, payload binary, "
     "published_at long, reset boolean"
@@ -38,18 +38,19 @@ updates = st.builds(
 
 def rebuilt(spark: SparkSession, feed: list[Update], lost_up_to: int) -> Rows:
     read = [
-        (offset, update.object, update.version, None, None, 0, update.reset)
+        (offset, update.object, update.version, None, update.payload, 0, update.reset)
         for offset, update in enumerate(feed, 1)
         if offset != lost_up_to
     ]
-    of_apps, of_objects = apart(spark.createDataFrame(read, _SCHEMA))
-    found = object_rows(of_objects, reigns(spark, of_apps), lost_up_to, EPOCH).collect()
+    of_epochs, of_apps, of_objects = apart(spark.createDataFrame(read, _SCHEMA))
+    shard, since = begun(of_epochs, LINEAGE, lost_up_to)
+    found = object_rows(of_objects, reigns(spark, of_apps), since, shard.epoch).collect()
     return {
         row.object: (
             -1 if row.version is None else row.version,
             row.mark or 0,
             row.generation or 0,
-            row.version is not None and row.epoch == EPOCH,
+            row.version is not None and row.epoch == shard.epoch,
         )
         for row in found
     }
@@ -57,7 +58,7 @@ def rebuilt(spark: SparkSession, feed: list[Update], lost_up_to: int) -> Rows:
 
 def matched(feed: list[Update], lost: int) -> Rows:
     """By a matcher that starts with nothing; the update at `lost` cannot be read any more."""
-    matcher = Matcher(MatcherConfig(0, 1), PutShard(1, LINEAGE, 0))
+    matcher = Matcher(MatcherConfig(0, 1), from_nothing(LINEAGE, 1))
     store = MemoryStore()
 
     def step(event: object) -> None:
@@ -88,6 +89,9 @@ def test_the_rows_are_what_a_matcher_makes_of_the_same_feed(
     spark: SparkSession, feed: list[Update], data: st.DataObject
 ) -> None:
     lost = data.draw(st.integers(0, len(feed)))
+    for at in data.draw(st.sets(st.integers(0, len(feed) - 1), max_size=3)):
+        up_to = data.draw(st.integers(0, at))
+        feed[at] = epoch_record(1000 + at, Loss(LINEAGE, up_to, "damage"), 0)
     assert rebuilt(spark, feed, lost) == matched(feed, lost)
 
 
@@ -116,7 +120,8 @@ def test_a_lost_store_is_rebuilt_and_its_marker_stands_at_the_end(
     opened = RocksStore(store, read_only=True)
     shard = rows.shard_row(opened.read(rows.SHARD_ROW))
     epoch = int(found.epoch)
-    assert shard == PutShard(epoch, LINEAGE, 6)
+    loss = Loss(LINEAGE, 0, "begun")
+    assert shard == PutShard(epoch, LINEAGE, 6, (), NOTHING_LOST, loss), "the node begins it"
     stored = {
         key: rows.stored_object(opened.read(rows.object_key(key))) for key in ("a/x", "a/y", "a/z")
     }
@@ -129,6 +134,17 @@ def test_a_lost_store_is_rebuilt_and_its_marker_stands_at_the_end(
     assert isinstance(LogReader(RealDisk(), str(feed)).read(Marker(LINEAGE, 5)), Batch)
     with pytest.raises(BadInput, match="is not lost"):
         replay(spark, feed, store)
+
+
+def test_a_feed_that_is_whole_goes_on_in_its_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    feed, store = tmp_path / "feed", tmp_path / "store"
+    record = epoch_record(1000, Loss(LINEAGE, 0, "begun"), 0)
+    write_feed(feed, [record], [Update("a/x", 1)])
+    found = replay(spark, feed, store)
+    assert (found.objects, found.known, found.epoch) == (1, 1, "1000")
+    opened = RocksStore(store, read_only=True)
+    assert rows.shard_row(opened.read(rows.SHARD_ROW)) == PutShard(1000, LINEAGE, 2, (), 0)
+    opened.close()
 
 
 def test_what_retention_took_is_said(spark: SparkSession, tmp_path: Path) -> None:

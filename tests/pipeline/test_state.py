@@ -11,7 +11,7 @@ from roskva.core.effects import ObjectRow, PutClient, PutObject, PutRegistered, 
 from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.log import Log
-from roskva.model import Update, object_epoch
+from roskva.model import Loss, Update, epoch_record, object_epoch
 from roskva.pipeline.state import State, StateSource
 from roskva.server.backup import checkpoints
 from roskva.server.directory import DataDirectory, ShardPlace
@@ -95,8 +95,8 @@ def test_the_tail_is_what_the_feed_has_beyond_the_marker(data: DataDirectory) ->
         log.commit(0)
         log.close()
     assert read(State(data.path), "tail") == [
-        (0, "app/a", 8, None, 0, AT),
-        (0, "app/b", None, 7, None, None),
+        (0, "app/a", 8, None, 77, 0, AT),
+        (0, "app/b", None, 7, None, None, None),
     ]
     assert read(State(data.path), "apps") == []
 
@@ -109,8 +109,21 @@ def test_an_app_is_reset_in_the_tail_too(data: DataDirectory) -> None:
         log.commit(0)
         log.close()
     assert read(State(data.path), "apps") == [(0, "app", 3)]
-    tail = [row[1:5] for row in read(State(data.path), "tail")]
-    assert tail == [("app/a", 2, None, 3), ("app/b", 1, None, 3)]
+    tail = [row[1:6] for row in read(State(data.path), "tail")]
+    assert tail == [("app/a", 2, None, 77, 3), ("app/b", 1, None, 77, 3)]
+
+
+def test_an_epoch_begins_in_the_tail_too(data: DataDirectory) -> None:
+    loss = Loss(1, 0, "damage")
+    with data.own(0) as owned:
+        log = Log.open(RealDisk(), str(owned.feed_path), lineage=1, now_us=0)
+        log.append([Update("app/a", 9), epoch_record(78, loss, 0), epoch_record(79, loss, 0)])
+        log.append([Update("app/b", 1)])
+        log.commit(0)
+        log.close()
+    tail = [row[1:6] for row in read(State(data.path), "tail")]
+    assert tail == [("app/a", 9, None, 77, 0), ("app/b", 1, None, 78, 0)]
+    assert read(State(data.path), "shards") == [(0, 78, 1, 0, 0, 78)]
 
 
 def test_the_ranges_of_all_shards_together_hold_every_row_once(tmp_path: Path) -> None:

@@ -38,7 +38,16 @@ from roskva.core.effects import (
     Trouble,
     Write,
 )
-from roskva.model import NO_EPOCH, NO_VERSION, Key, Update, mark_of, object_epoch
+from roskva.model import (
+    NO_EPOCH,
+    NO_VERSION,
+    WHOLE_SHARD,
+    Key,
+    Update,
+    loss_of,
+    mark_of,
+    object_epoch,
+)
 from roskva.wire.links import (
     CloseSession,
     FromShard,
@@ -243,8 +252,9 @@ class Notation:
         match write:
             case PutObject(key=key, row=row, replace=replace):
                 return f"{key} {self._object_row(row)}" + (" anew" if replace else "")
-            case PutShard(epoch=epoch, lineage=lineage, applied=applied):
-                return f"shard {self.shard_epoch(epoch)} {self.place(lineage, applied)}"
+            case PutShard(epoch=epoch, lineage=lineage, applied=applied, loss=loss):
+                proposed = "" if loss is None else " proposed"
+                return f"shard {self.shard_epoch(epoch)}{proposed} {self.place(lineage, applied)}"
             case DropObject(key=key):
                 return f"-{key}"
             case PutAbsent(epoch=epoch):
@@ -272,6 +282,10 @@ class Notation:
         return _known(row.version) + (f" {self.mark(row.mark)}" if row.mark else "")
 
     def update(self, update: Update) -> str:
+        if update.object == WHOLE_SHARD:
+            loss = loss_of(update)
+            lost = self.place(loss.lineage, loss.last)
+            return f"epoch {self.shard_epoch(update.version)}, {loss.why} {lost}"
         if update.reset:
             return f"{update.object} reset {self.mark(update.version)}"
         text = f"{update.object} {update.version}"

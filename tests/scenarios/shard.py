@@ -23,16 +23,15 @@ from roskva.core.effects import (
     LoadObjects,
     Persist,
     Persisted,
-    PutShard,
     ReadFeed,
     SendLink,
     Tick,
 )
-from roskva.core.matcher import Matcher, MatcherConfig
+from roskva.core.matcher import Matcher, MatcherConfig, from_nothing
 from roskva.core.rows import Rows
-from roskva.host.effects import Appended, SetMarker
+from roskva.host.effects import Append, Appended, SetMarker
 from roskva.host.shard import HostEffect, HostEvent, ShardHost
-from roskva.model import Update, shard_epoch
+from roskva.model import Update
 from roskva.store import rows as layout
 from roskva.store.memory import MemoryStore, Snapshot
 from roskva.wire.links import ToShard
@@ -90,7 +89,7 @@ class ShardNode(Node):
         cells = self.store.read(layout.SHARD_ROW)
         row = layout.shard_row(cells)
         if row is None:
-            row = PutShard(shard_epoch(self._bits()), self.feed.lineage, 0)
+            row = from_nothing(self.feed.lineage, self._bits())
         boot = max(layout.boot_of(cells) + 1, self.cluster.wall_us() // 10**6)
         self.store.write([*layout.operations_of(row), layout.put_boot(boot)], sync=True)
         self._say("storage", f"starts from {self.cluster.notation.write(row)}")
@@ -143,6 +142,9 @@ class ShardNode(Node):
                 case ReadFeed(lineage=lineage, after=after):
                     text = f"read after {notation.place(lineage, after)}"
                     self._ask_feed(text, effect)
+                case Append(updates=[record]):
+                    text = f"append {notation.update(record)}"
+                    self._send_to_feed(text, partial(self._append, effect))
                 case SendLink(link=Link() as link, message=message):
                     link.to_registrar(message)  # type: ignore[arg-type]
                 case DropLink(link=Link() as link):
@@ -192,8 +194,18 @@ class ShardNode(Node):
             answer = self.feed.read(asked, self._bits())
             self._feed_says(answer, answer)
 
+        self._send_to_feed(text, read)
+
+    def _send_to_feed(self, text: str, do: Callable[[], None]) -> None:
         ends = (self.name, self.feed_name)
-        self.cluster.wires.send("storage", ends, text, self.in_this_life(read))
+        self.cluster.wires.send("storage", ends, text, self.in_this_life(do))
+
+    def _append(self, effect: Append) -> None:
+        [record] = effect.updates
+        offset = self.feed.append(record)
+        entries = [(offset, record)]
+        range_ = Apply(self.feed.lineage, offset, offset, entries)
+        self._feed_says(range_, Appended(offset, offset, entries, [effect.request]))
 
     def _feed_says(self, said: Apply | FeedEnd | FeedMissing, event: HostEvent) -> None:
         ends = (self.feed_name, self.name)

@@ -18,6 +18,7 @@ from tests.server.history import KEEP_A_WEEK, NOW_US
 from roskva.core.effects import (
     Applied,
     Apply,
+    BeginEpoch,
     ClientRow,
     DropLink,
     Effect,
@@ -37,13 +38,13 @@ from roskva.core.effects import (
     SendLink,
     Tick,
 )
-from roskva.core.matcher import Matcher, MatcherConfig
+from roskva.core.matcher import Matcher, MatcherConfig, from_nothing
 from roskva.core.rows import Rows
 from roskva.disk import RealDisk
 from roskva.feed.base import START, Batch, Committed, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.upkeep import Retention
-from roskva.model import NO_MARK, Key, Update, object_epoch, shard_epoch
+from roskva.model import NO_MARK, Key, Update, epoch_record, object_epoch
 from roskva.store import rows as layout
 from roskva.store.rocksdb import RocksStore
 from roskva.wire.links import (
@@ -85,12 +86,14 @@ class RunningShard:
         self.store = RocksStore(path / "store")
         self.found = self._open_rows()
         self.tick_of_the_feed()
+        if self.reader.end() == START:
+            self.run()  # the first record of a feed is that of its epoch
 
     def _open_rows(self) -> PutShard:
         cells = self.store.read(layout.SHARD_ROW)
         found = layout.shard_row(cells)
         if found is None:
-            found = PutShard(shard_epoch(self.bits()), self.log.lineage, START)
+            found = from_nothing(self.log.lineage, self.bits())
         boot = layout.boot_of(cells) + 1
         self.store.write([*layout.operations_of(found), layout.put_boot(boot)], sync=True)
         self.matcher = Matcher(MatcherConfig(shard=0, shards=1), found)
@@ -162,6 +165,9 @@ class RunningShard:
                 return Loaded(id, layout.read_page(self.store, effect, 1))
             case ReadFeed():
                 return self._read_feed(Marker(effect.lineage, effect.after))
+            case BeginEpoch(epoch=epoch, loss=loss):
+                begun = self.publish(epoch_record(epoch, loss, NOW_US), fast_path=False)
+                return Apply(self.log.lineage, begun.first, begun.last, begun.entries())
         raise AssertionError(effect)
 
     # The store.
@@ -200,8 +206,8 @@ class RunningShard:
         match self.reader.read(after, _SMALL_READ):
             case Batch() as batch:
                 return Apply(self.log.lineage, batch.first, batch.last, batch.entries())
-            case Missing(last=last):
-                return FeedMissing(self.log.lineage, last, self.bits())
+            case Missing(last=last, why=why):
+                return FeedMissing(self.log.lineage, last, self.bits(), why)
             case Idle(last=last) | Foreign(last=last):
                 return FeedEnd(self.log.lineage, last, self.bits())
 

@@ -23,7 +23,7 @@ from roskva.store.rocksdb import RocksStore
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-@pytest.fixture(params=["v1", "v2", "v3"])
+@pytest.fixture(params=["v1", "v2", "v3", "v4"])
 def version(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -31,7 +31,9 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def updates(version: str) -> list[Update]:
-    return make.UPDATES if version < "v3" else [*make.UPDATES, *make.OF_APPS]
+    of_apps = make.OF_APPS if version >= "v3" else []
+    of_epochs = [make.RECORD] if version >= "v4" else []
+    return [*make.UPDATES, *of_apps, *of_epochs]
 
 
 @pytest.fixture
@@ -47,6 +49,8 @@ def test_every_row_of_a_golden_directory_is_as_it_was_written(
     if version >= "v3":
         objects = make.OBJECTS | make.OF_A_GENERATION
         marker = msgspec.structs.replace(marker, generations=make.GENERATIONS)
+    if version >= "v4":
+        marker = msgspec.structs.replace(marker, excused=make.LOSS.last, loss=make.LATER_LOSS)
     for number in range(make.SHARDS):
         with data.own(number) as shard:
             store = RocksStore(shard.store_path)

@@ -20,8 +20,9 @@ fresh.
 - *Order within a message* and of dictionaries: equal sets are equal states.
 - *Crash and restart are one step*, of a whole process; what it had sent on connections to clients
   still arrives, what it had not yet received is lost.
-- *The store* carries out one operation at a time. The feed never fails to append, and does so at
-  once: a publish, its group and its answer are one step. Backends and the bridge have a link of
+- *The store* carries out one operation at a time. The feed never fails to append what is published,
+  and does so at once: a publish, its group and its answer are one step. Nobody else reads it, so
+  nobody else begins epochs. Backends and the bridge have a link of
   their own to the shard, which never breaks.
 - *The bridge* has been heard of lately, if it ever was since the shard started.
 - Resets, sources, payloads, authorisation and MQTT are left out.

@@ -133,7 +133,7 @@ def settle_shard(host: ShardHost) -> None:
     host.fast_path = every_app
     host.marked = -1
     host.accounted = 0  # for the observer alone
-    if not host.publishes:
+    if not host.publishes and not host.beginning:
         host.requests = 0
     if host.read_later is not None:
         host.read_later = LATER, host.read_later[1]
@@ -157,7 +157,7 @@ def _settle_matcher(core: Matcher) -> None:
         core.catch_up_to = None
     if not core.announcing:
         core.announced_apps = set()
-    core.ids = max((core.flush_id, *(entry.load for entry in core.objects.values())))
+    core.ids = max((core.flush_id, core.asked, *(entry.load for entry in core.objects.values())))
 
 
 _NUMBER: Final = attrgetter("address")

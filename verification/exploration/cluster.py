@@ -5,16 +5,18 @@ may come when.
 
 Storage operations are carried out one after the other, by the rules of the store. A write and its
 answer are one step; a crash may come after the write and before the answer. A load is carried out,
-and answered some time later. A publish is one step: it is durable as soon as that is asked for.
+and answered some time later. A publish is one step: it is durable as soon as that is asked for. The
+record of an epoch waits in line with the writes.
 """
 
 from collections.abc import Hashable
 from typing import Any, Final
 
 from roskva.core import effects
-from roskva.host.effects import Append, Appended, SetMarker
+from roskva.errors import StorageUnavailable
+from roskva.host.effects import Append, Appended, NotAppended, SetMarker
 from roskva.host.shard import _ASKERS, _MATCHER, _ROWS
-from roskva.model import Update
+from roskva.model import NOTHING_LOST, WHOLE_SHARD, Loss, Update
 from roskva.wire import links
 from verification.exploration import judge, machines
 from verification.exploration.bounds import Bounds
@@ -22,7 +24,6 @@ from verification.exploration.state import (
     APP,
     CLOSE,
     START,
-    WHOLE_APP,
     ClientState,
     ExploredDisk,
     ExploredState,
@@ -31,6 +32,8 @@ from verification.exploration.state import (
     change_of,
     index_of,
     key_of,
+    row_of,
+    update_of,
 )
 
 BACKEND: Final = -1
@@ -72,7 +75,8 @@ class ExploredShard:
         """The highest number of the matcher's requests."""
         if not disk.operations and not disk.answers:
             return 0
-        ids = [self.values[number].id for number in (*disk.operations, *disk.answers)]
+        waiting = (self.values[number] for number in (*disk.operations, *disk.answers))
+        ids = [operation.id for operation in waiting if type(operation) is not Append]
         return max((id // _ASKERS for id in ids if id % _ASKERS == _MATCHER), default=0)
 
     def _concerns(self, state: ExploredState, event: Hashable) -> bytes | None:
@@ -91,6 +95,7 @@ class ExploredShard:
         disk = state.disk
         match effect:
             case effects.SendLink(link=handle, message=int() as frame):
+                judge.said(disk, self.values[frame])
                 if handle == BACKEND:
                     judge.answered(disk, self.values[frame])
                 elif (link := self._link(state, handle)) is not None:
@@ -105,14 +110,18 @@ class ExploredShard:
                 disk.reads.append((lineage, after))
             case SetMarker(lineage=lineage, offset=offset):
                 judge.durable(disk, lineage, offset)
-            case Append(request=request, updates=updates):
-                first = disk.last() + 1
-                disk.feed += [(index_of(update.object), update.version) for update in updates]
-                entries = tuple(enumerate(updates, first))
-                appended = Appended(first, disk.last(), entries, (request,))
-                self.to_shard(state, (appended, handed_over))
+            case Append(updates=[record]) if record.object == WHOLE_SHARD:
+                disk.operations.append(self.numbers.of(effect))
+            case Append():
+                self.to_shard(state, (self._append(disk, effect), handed_over))
             case _:
                 raise TypeError(f"not of a shard: {effect!r}")
+
+    def _append(self, disk: ExploredDisk, asked: Append) -> Appended:
+        first = disk.last() + 1
+        disk.feed += map(row_of, asked.updates)
+        entries = tuple(enumerate(asked.updates, first))
+        return Appended(first, disk.last(), entries, (asked.request,))
 
     def shard_timer(self, state: ExploredState, timer: str) -> None:
         self.to_shard(state, machines.TimeUp(timer))
@@ -149,13 +158,19 @@ class ExploredShard:
         if type(operation) is effects.Persist:
             self._persist(disk, operation)
             self.to_shard(state, effects.Persisted(operation.id))
+        elif type(operation) is Append:
+            self.to_shard(state, (self._append(disk, operation), True))
         else:
             found = effects.Loaded(operation.id, self._load(disk, operation))
             disk.answers.append(self.numbers.of(found))
 
     def fail(self, state: ExploredState) -> None:
         operation = self.values[state.disk.operations.pop(0)]
-        self.to_shard(state, effects.Failed(operation.id))
+        if type(operation) is Append:
+            refused = NotAppended((operation.request,), StorageUnavailable("the disk is full"))
+            self.to_shard(state, refused)
+        else:
+            self.to_shard(state, effects.Failed(operation.id))
 
     def answer(self, state: ExploredState) -> None:
         self.to_shard(state, self.values[state.disk.answers.pop(0)])
@@ -184,6 +199,8 @@ class ExploredShard:
                     disk.objects[index] = self.numbers.of(row)
             case effects.PutShard():
                 disk.epoch, disk.lineage, disk.applied = write.epoch, write.lineage, write.applied
+                disk.excused = write.excused
+                disk.lost = NOTHING_LOST if write.loss is None else write.loss.last
                 for _, generation in write.generations:
                     disk.generation = max(disk.generation, generation)
             case effects.PutClient(client=client, session=session, application=application):
@@ -261,6 +278,8 @@ class ExploredShard:
             operation = self.values[number]
             if type(operation) is effects.Persist:
                 self._persist(disk, operation)
+            elif type(operation) is Append:
+                self._append(disk, operation)
         disk.operations, disk.answers, disk.reads = [], [], []
         for link in state.links:
             if link.upper_open:
@@ -274,23 +293,23 @@ class ExploredShard:
             disk.objects, disk.generation = self.no_rows(), 0
             disk.epochs += 1
             disk.epoch, disk.lineage, disk.applied = disk.epochs, disk.feed_lineage, START
+            disk.excused, disk.lost = NOTHING_LOST, START
         disk.boot += 1
         self.start_shard(state)
 
     def start_shard(self, state: ExploredState) -> None:
         disk = state.disk
         generations = ((APP, disk.generation),) if disk.generation else ()
-        stored = effects.PutShard(disk.epoch, disk.lineage, disk.applied, generations)
+        loss = None if disk.lost == NOTHING_LOST else Loss(disk.lineage, disk.lost, "damage")
+        marker = disk.epoch, disk.lineage, disk.applied
+        stored = effects.PutShard(*marker, generations, disk.excused, loss)
         state.shard = self.shards.start(stored)
         self.feed_tick(state)
 
 
 def _entries(disk: ExploredDisk, first: int) -> list[tuple[int, Update]]:
     """All from this offset on."""
-    updates = [
-        Update(key_of(index), version, reset=index == WHOLE_APP)
-        for index, version in disk.feed[first - 1 :]
-    ]
+    updates = [update_of(row, disk.feed_lineage) for row in disk.feed[first - 1 :]]
     return list(enumerate(updates, first))
 
 

@@ -4,13 +4,14 @@ from typing import Any
 
 from roskva.core.effects import ObjectRow, Persist, PutRegistered
 from roskva.core.freshness import Due, due
-from roskva.model import NO_MARK, mark_under, object_epoch
+from roskva.model import NO_MARK, mark_under, object_epoch, shard_part
 from roskva.simulation.oracle import Violation
-from roskva.wire.links import Taken, UpdatesPublished
+from roskva.wire.links import CurrentVersion, Push, Pushes, Taken, UpdatesPublished, Versions
 from roskva.wire.messages import ServerMessage
 from verification.exploration.bounds import Bounds
 from verification.exploration.machines import KnownClient, KnownRegistrar, KnownShard
 from verification.exploration.state import (
+    EPOCH,
     WHOLE_APP,
     ExploredDisk,
     ExploredState,
@@ -34,6 +35,18 @@ def accepted(disk: ExploredDisk, operation: Any) -> None:
     for write in operation.writes if type(operation) is Persist else ():
         if type(write) is PutRegistered and write.session < disk.newest_session(write.client):
             raise Violation("a fenced session changed a row")
+
+
+def said(disk: ExploredDisk, message: Any) -> None:
+    """A shard tells versions in epochs that the feed has begun, or in its very first."""
+    told: list[CurrentVersion | Push] = []
+    if type(message) is Versions:
+        told += message.known
+    elif type(message) is Pushes:
+        told += message.pushes
+    begun = {1, *(version for index, version in disk.feed if index <= EPOCH)}
+    if any(shard_part(one.epoch) not in begun for one in told):
+        raise Violation("a shard tells of versions in an epoch that never began")
 
 
 def answered(disk: ExploredDisk, answer: Any) -> None:
@@ -60,7 +73,9 @@ def marker(disk: ExploredDisk, rows: list[ObjectRow]) -> None:
     generation = 0
     for offset, (index, version) in enumerate(disk.feed[: disk.applied], 1):
         excused = offset < disk.feed_first and disk.epoch > disk.lost_in
-        if index == WHOLE_APP:
+        if index <= EPOCH:
+            there = disk.excused >= EPOCH - index
+        elif index == WHOLE_APP:
             generation = version
             there = disk.generation >= generation
         else:

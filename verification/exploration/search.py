@@ -259,6 +259,8 @@ WITHIN_BOUNDS: Final = (
     "restored snapshot keeps its epoch with the feed gone",
     "recreated feed taken for the old one",
     "new epoch not announced",
+    "epoch begins without a record",
+    "whoever has lost something goes on speaking",
 )
 """Planted bugs that show in clusters as small as these. The others need what is left out here
 (resets, sources, MQTT) or more than fits."""

@@ -10,7 +10,16 @@ from typing import Final
 
 import msgspec
 
-from roskva.model import app_key, is_app
+from roskva.model import (
+    NOTHING_LOST,
+    WHOLE_SHARD,
+    Loss,
+    Update,
+    app_key,
+    epoch_record,
+    is_app,
+    loss_of,
+)
 from verification.exploration.bounds import FAULTS, KINDS
 
 CLOSE: Final = 0
@@ -24,6 +33,8 @@ _SLOTS: Final = 16
 
 WHOLE_APP: Final = -1
 """In the feed, in place of an object."""
+EPOCH: Final = -2
+"""Likewise: the record of an epoch, for a loss up to 0; −3 is one for a loss up to 1, and so on."""
 _ERA: Final = 10
 """More than there are changes of an object."""
 
@@ -34,6 +45,20 @@ def key_of(index: int) -> str:
 
 def index_of(key: str) -> int:
     return WHOLE_APP if is_app(key) else int(key[len(APP) + 1 :])
+
+
+def row_of(update: Update) -> tuple[int, int]:
+    """As the feed has it."""
+    if update.object == WHOLE_SHARD:
+        return EPOCH - loss_of(update).last, update.version
+    return index_of(update.object), update.version
+
+
+def update_of(row: tuple[int, int], lineage: int) -> Update:
+    index, version = row
+    if index <= EPOCH:
+        return epoch_record(version, Loss(lineage, EPOCH - index, "damage"), 0)
+    return Update(key_of(index), version, reset=index == WHOLE_APP)
 
 
 def change_of(version: int) -> int:
@@ -154,19 +179,22 @@ class ExploredDisk(msgspec.Struct, array_like=True):
     epoch: int = 1
     lineage: int = 1
     applied: int = START
+    excused: int = NOTHING_LOST
+    lost: int = NOTHING_LOST
+    """The loss that no epoch has begun for."""
     rows: list[RowState] = []
     feed_lineage: int = 1
     feed_first: int = 1
     """Offsets below can no longer be read."""
     feed: list[tuple[int, int]] = []
-    """Object and version, or `WHOLE_APP` and generation, from offset 1 on; what can no longer be
-    read is kept for the judge."""
+    """Object and version, or `WHOLE_APP` and generation, or `EPOCH` and the epoch, from offset 1
+    on; what can no longer be read is kept for the judge."""
     lost_in: int = 0
     """The newest epoch when a part of the feed was lost."""
     generation: int = 0
     boot: int = 1
     epochs: int = 1
-    """Drawn so far."""
+    """Proposed so far."""
     sessions: list[tuple[bytes, int]] = []
     """The newest number given to each client's sessions."""
     operations: list[int] = []

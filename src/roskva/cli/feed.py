@@ -23,6 +23,7 @@ from roskva.feed.claim import is_claimed
 from roskva.feed.reader import LogReader, wait_for_growth
 from roskva.feed.record import MARKERS, read_markers
 from roskva.feed.recovery import skip_in
+from roskva.model import WHOLE_SHARD
 from roskva.sources.changes import DIRECTORY as SOURCES
 from roskva.sources.changes import LOG as CHANGES
 
@@ -164,7 +165,8 @@ def print_batch(batch: Batch, json: bool) -> None:
             row = {"offset": offset, **fields, "appended_at": batch.appended_at}
             print(msgspec.json.encode(row).decode())
         else:
-            version = f"reset {update.version}" if update.reset else str(update.version)
+            kind = "epoch " if update.object == WHOLE_SHARD else "reset " if update.reset else ""
+            version = f"{kind}{update.version}"
             payload = "" if update.payload is None else repr(update.payload)[1:]
             print(offset, update.object, version, update.source or "-", payload, sep="\t")
 

@@ -205,8 +205,8 @@ def replay(
 ) -> None:
     """Rebuild a shard's object rows from its feed, after its store was lost.
 
-    The node must be stopped, and the store deleted. The shard begins a new epoch; where the feed
-    reaches back, clients are told versions.
+    The node must be stopped, and the store deleted. Where the feed reaches back, clients are told
+    versions; if it does not reach back to its beginning, the shard begins a new epoch.
     """
     began = time.time()
     with DataDirectory.open(data).own(shard) as owned:
@@ -423,7 +423,7 @@ def _show_replay(shard: int, found: "Replayed") -> None:
     )
     if found.lost_up_to:
         console.print(f"the feed does not reach back, or is damaged, up to {found.lost_up_to:,}")
-    console.print(f"epoch {found.epoch} begins: start the node")
+    console.print(f"in epoch {found.epoch}: start the node")
 
 
 def _show_plan(found: "Plan") -> None:

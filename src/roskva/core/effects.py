@@ -10,6 +10,7 @@ seconds and comes in; random bits come in with the events that need them.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -20,9 +21,12 @@ from roskva.model import (
     NO_GENERATION,
     NO_VERSION,
     NOBODY,
+    NOTHING_LOST,
     Key,
+    Loss,
     Principal,
     Update,
+    loss_of,
 )
 from roskva.wire.links import FromShard, Registered, ToShard
 from roskva.wire.messages import ClientMessage, FromClient, Hello, ServerMessage
@@ -47,7 +51,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Neither persisted nor loaded, for now."""
+    """Neither persisted nor loaded nor appended, for now."""
 
     id: int
 
@@ -84,6 +88,20 @@ class PutShard(msgspec.Struct, frozen=True):
     lineage: int
     applied: int
     generations: tuple[tuple[str, int], ...] = ()
+    excused: int = NOTHING_LOST
+    """What is lost up to here has been answered by an epoch."""
+    loss: Loss | None = None
+    """What has not. The epoch is only proposed, until a record in the feed begins one."""
+
+    def after(self, record: Update) -> "PutShard":
+        """Of an epoch. It counts if it answers for more than was answered for, and ends the doubt
+        if it answers for all that was lost here; until then the epoch goes on being proposed."""
+        lost = loss_of(record).last
+        if lost <= self.excused:
+            return self
+        if self.loss is not None and lost < self.loss.last:
+            return msgspec.structs.replace(self, excused=lost)
+        return msgspec.structs.replace(self, epoch=record.version, excused=lost, loss=None)
 
 
 class ClientRow(msgspec.Struct, frozen=True):
@@ -231,15 +249,17 @@ class FeedEnd(msgspec.Struct, frozen=True):
     lineage: int
     last: int
     bits: int
-    """Random, for a new epoch should one be needed."""
+    """Random, to propose an epoch with should one be needed."""
 
 
 class FeedMissing(msgspec.Struct, frozen=True):
-    """What follows `applied` can no longer be read, up to `last`: too old, or damaged."""
+    """What follows `applied` can no longer be read, up to `last`: too old, damaged, or left out
+    when the feed was restored."""
 
     lineage: int
     last: int
     bits: int
+    why: Literal["retention", "damage", "restore"] = "damage"
 
 
 class ReadFeed(msgspec.Struct, frozen=True):
@@ -247,6 +267,15 @@ class ReadFeed(msgspec.Struct, frozen=True):
 
     lineage: int
     after: int
+
+
+class BeginEpoch(msgspec.Struct, frozen=True):
+    """Append a record of this to the feed. It is not answered, but read back in its place; or
+    `Failed`, if it could not be appended."""
+
+    id: int
+    epoch: int
+    loss: Loss
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -508,7 +537,7 @@ class Deliver(msgspec.Struct, frozen=True):
 
 
 _Load = LoadObjects | LoadClient | LoadPage
-_ShardEffect = Persist | _Load | SendLink | DropLink | ReadFeed | Applied
+_ShardEffect = Persist | _Load | SendLink | DropLink | ReadFeed | BeginEpoch | Applied
 _ClientEffect = OpenConnection | CloseConnection | Transmit | SaveIdentity | Deliver
 Effect = _ShardEffect | Send | Broadcast | Close | _ClientEffect
 

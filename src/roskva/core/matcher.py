@@ -13,9 +13,20 @@ the update: so it is done a little later, when those who are to be told have bee
 `Apply` is to be answered when the marker on disk has passed it, it is done at once.
 
 **Loss.** When the range after `applied` cannot be had (retention, damage, another lineage, a feed
-that ends before `applied`), the shard draws a new epoch and tells every interested registrar. What
-it knew before is a lower bound from then on, and *unknown* to everybody, until an object's next
-update: among what was lost may be a version that nobody was told.
+that ends before `applied`), a new epoch has to begin, for everybody who reads this feed. What was
+known before is a lower bound from then on, and *unknown* to everybody, until an object's next
+update: among what was lost may be a version that nobody was told. So an epoch is a **record** in
+the feed, and names its cause: up to where something is lost. Whoever notices a loss *falls silent*.
+It drops its links, so that registrars hold nothing of it for current, and says nothing over new
+ones; it goes on reading, and if there is no record for its loss up to the feed's end, it has one
+appended (`BeginEpoch`) and goes on when it has read it back. A record counts in its order only,
+and only if it answers for more than was answered for before (`excused`): of two for one loss the
+first. So all who speak are in the same epoch wherever they have read the same.
+
+What comes after the loss is complete. So it is taken under the epoch that is *proposed*, and is
+known as soon as that begins; if another's record was first, it is a lower bound like the rest.
+The shard's row says whether its epoch is proposed only: whoever starts from it is silent, too. So
+is a shard that starts from nothing: the first record of a feed is its first epoch.
 
 **Reset of an app.** A record of its own in the feed brings the next *generation* of the app; one
 that is not above what is known changes nothing, so it may come twice. What was applied under an
@@ -47,6 +58,7 @@ from roskva.core.digest import DigestSum, hash_of
 from roskva.core.effects import (
     Applied,
     Apply,
+    BeginEpoch,
     DropLink,
     DropObject,
     Effect,
@@ -75,7 +87,9 @@ from roskva.model import (
     NO_EPOCH,
     NO_GENERATION,
     NO_VERSION,
+    WHOLE_SHARD,
     Key,
+    Loss,
     Update,
     app_of,
     is_app,
@@ -118,6 +132,12 @@ class MatcherConfig(msgspec.Struct, frozen=True):
     """With so many, they are persisted without delay."""
 
 
+def from_nothing(lineage: int, bits: int) -> PutShard:
+    """What a shard starts from that has no row. `bits`: random, to propose an epoch with."""
+    loss = Loss(lineage, _START, "begun")
+    return PutShard(shard_epoch(bits), lineage, _START, loss=loss)
+
+
 class WatchingRegistrar:
     __slots__ = ("digest", "heard_at", "objects")
 
@@ -128,6 +148,8 @@ class WatchingRegistrar:
 
 
 COUNTERS: Final = ("applied", "old", "pushes", "early", "epochs", "dropped")
+_START: Final = 0
+"""Of a feed: nothing of it was seen."""
 _REQUESTED: Final = -1
 _ANSWER_ROOM: Final = 1 << 20
 """Bytes of payload in one message; a link frame holds a few times that."""
@@ -157,6 +179,9 @@ class Matcher:
         self.applied = stored.applied
         self.generations = dict(stored.generations)
         """Of the apps that were reset."""
+        self.excused, self.loss = stored.excused, stored.loss
+        self.asked = 0
+        """For the record of an epoch: the number of the request."""
         self.durable = stored.applied
         self.objects: dict[Key, ObjectEntry] = {}
         self.links: dict[Handle, WatchingRegistrar] = {}
@@ -255,7 +280,7 @@ class Matcher:
 
     def _merge(self, batch: Apply, in_order: bool) -> None:
         applied, objects, unflushed = self.applied, self.objects, self.unflushed
-        epoch, resets_ahead = self.epoch, self.resets_ahead
+        resets_ahead = self.resets_ahead
         changed: dict[Key, ObjectEntry] = {}
         came = newer = 0
         for offset, update in batch.updates:
@@ -264,6 +289,11 @@ class Matcher:
             came += 1
             key = update.object
             if resets_ahead and offset <= resets_ahead.get(key, 0):
+                continue
+            if key == WHOLE_SHARD:
+                came -= 1
+                if in_order:
+                    self._begin_epoch(update)
                 continue
             if update.reset and is_app(key):
                 newer += in_order and self._reset_app(app_of(key), update.version)
@@ -281,10 +311,10 @@ class Matcher:
                 continue
             generation = self.generation_of(key)
             if entry is not None:
-                if not entry.merge(update, epoch, generation):
+                if not entry.merge(update, self.epoch, generation):
                     continue
                 changed[key] = entry
-            if unflushed.merge(update, epoch, generation):
+            if unflushed.merge(update, self.epoch, generation):
                 newer += 1
         self.counters["applied"] += newer
         self.counters["old"] += came - newer
@@ -314,7 +344,7 @@ class Matcher:
             if entry.load:
                 continue
             self.counters["pushes"] += 1
-            if entry.update is None or entry.generation != self.generation_of(key):
+            if entry.update is None or not self._stands(key, entry):
                 for link in entry.links:
                     resets.setdefault(link, []).append(self.known(key, entry))
             else:
@@ -343,9 +373,9 @@ class Matcher:
 
     def _feed_end(self, feed: FeedEnd, now: float) -> None:
         if feed.lineage != self.lineage:
-            self._new_epoch(feed.lineage, 0, feed.bits)
+            self._lose(Loss(feed.lineage, _START, "recreated"), feed.bits)
         elif self.applied > feed.last:
-            self._new_epoch(feed.lineage, feed.last, feed.bits)
+            self._lose(Loss(feed.lineage, feed.last, "truncated"), feed.bits)
         self.feed_last = feed.last
         if self.catch_up_to is None or self.catch_up_to > feed.last:
             self.catch_up_to = feed.last
@@ -357,7 +387,7 @@ class Matcher:
     def _feed_missing(self, missing: FeedMissing, now: float) -> None:
         self.reading_since = None
         if missing.lineage == self.lineage and missing.last > self.applied:
-            self._new_epoch(missing.lineage, missing.last, missing.bits)
+            self._lose(Loss(missing.lineage, missing.last, missing.why), missing.bits)
             self.catch_up_to = self.feed_last
         if self.applied < self.feed_last:
             self._read_feed(now)
@@ -366,14 +396,16 @@ class Matcher:
         self.reading_since = now
         self._effects.append(ReadFeed(self.lineage, self.applied))
 
-    def _new_epoch(self, lineage: int, applied: int, bits: int) -> None:
-        self.durable = min(self.durable, applied) if lineage == self.lineage else applied
+    def _lose(self, loss: Loss, bits: int) -> None:
+        """We stand behind what is lost. An epoch is proposed, and none begins."""
+        self.durable = min(self.durable, loss.last) if loss.lineage == self.lineage else loss.last
         self.epoch, self.absent = shard_epoch(bits), NO_EPOCH
-        if lineage != self.lineage or applied < self.applied:
-            # What stands at their offsets now is something else.
+        if loss.lineage != self.lineage or loss.last < self.applied:
+            # What stands at their offsets now is something else, and so are records of epochs.
             self.resets_ahead = {}
-        self.lineage = lineage
-        self._advance(applied)
+            self.excused = min(self.excused, loss.last - 1)
+        self.lineage, self.loss, self.asked = loss.lineage, loss, 0
+        self._advance(loss.last)
         self.shard_row_due = True
         self.counters["epochs"] += 1
         # A lineage has offsets of its own: whoever waits for one of the old must ask again.
@@ -381,12 +413,41 @@ class Matcher:
             self._answer_with_position(request)
         self.unanswered.clear()
         self.catch_up_to = None
-        self._announce_all()
+        self._fall_silent()
+
+    def _fall_silent(self) -> None:
+        """What registrars were told over a link they trust while it is up."""
+        if self.caught_up:
+            self.caught_up = False
+            for handle in list(self.links):
+                self._link_down(handle)
+                self._effects.append(DropLink(handle))
+
+    def _begin_epoch(self, record: Update) -> None:
+        before = self._row()
+        after = before.after(record)
+        if after == before:
+            return
+        self.excused, self.shard_row_due = after.excused, True
+        if after.loss is None:
+            self.counters["epochs"] += self.loss is None
+            self.epoch, self.absent = after.epoch, NO_EPOCH
+            self.loss, self.asked = None, 0
+            self._announce_all()
+
+    def _row(self, generations: tuple[tuple[str, int], ...] = ()) -> PutShard:
+        marker = self.epoch, self.lineage, self.applied
+        return PutShard(*marker, generations, self.excused, self.loss)
 
     def _check_caught_up(self) -> None:
-        if self.catch_up_to is not None and self.applied >= self.catch_up_to:
+        if self.catch_up_to is None or self.applied < self.catch_up_to:
+            return
+        if self.loss is None:
             self.caught_up = True
             self._announce_all()
+        elif not self.asked and self.retry_at is None:
+            self.asked = self._next_id()
+            self._effects.append(BeginEpoch(self.asked, self.epoch, self.loss))
 
     # Durability.
 
@@ -410,7 +471,7 @@ class Matcher:
         self.flush_covers, self.flush_epoch = self.applied, self.epoch
         self.flush_id = self._next_id()
         writes = pending.writes()
-        writes.append(PutShard(self.epoch, self.lineage, self.applied, generations))
+        writes.append(self._row(generations))
         self._effects.append(Persist(self.flush_id, writes))
 
     def _persisted(self, id: int) -> None:
@@ -434,6 +495,8 @@ class Matcher:
             self.flushing.absorb(self.unflushed)
             self.unflushed, self.flushing = self.flushing, None
             self.shard_row_due = True
+        if id == self.asked:
+            self.asked = 0
         self.failed_loads.extend(key for key, entry in self.objects.items() if entry.load == id)
         self.retry_at = now + self.config.retry_delay
 
@@ -543,12 +606,14 @@ class Matcher:
             entry.epoch, entry.generation = row.epoch, row.generation
 
     def known(self, key: Key, entry: ObjectEntry) -> CurrentVersion:
-        """A version from before this epoch is not told: a later one may be among what was lost."""
-        stands = entry.epoch == self.epoch and entry.generation == self.generation_of(key)
         epoch = self.epoch_of(key, entry)
-        if entry.update is None or not stands:
+        if entry.update is None or not self._stands(key, entry):
             return CurrentVersion(key, NO_VERSION, epoch)
         return CurrentVersion(key, entry.version(), epoch, entry.update.payload)
+
+    def _stands(self, key: Key, entry: ObjectEntry) -> bool:
+        """A version from before this epoch is not told: a later one may be among what was lost."""
+        return entry.epoch == self.epoch and entry.generation == self.generation_of(key)
 
     def epoch_of(self, key: Key, entry: ObjectEntry) -> int:
         absent = entry.update is None and self.absent

@@ -11,6 +11,7 @@ from roskva.model import (
     NO_GENERATION,
     NO_MARK,
     NO_VERSION,
+    WHOLE_SHARD,
     Key,
     Update,
     app_of,
@@ -50,12 +51,14 @@ class ObjectEntry:
         return self.update.version if self.update else NO_VERSION
 
     def merge(self, update: Update, epoch: int, generation: int) -> bool:
+        """Whether it is news. A version that is there is, if it comes again in another epoch: what
+        was published in an epoch is known in it."""
         current = NO_VERSION if self.update is None else self.update.version
         if generation != self.generation:
             if generation < self.generation:
                 return False
             current = NO_VERSION
-        if update.version <= current:
+        if update.version < current or (update.version == current and epoch == self.epoch):
             return False
         self.previous = current
         self.update = update
@@ -83,8 +86,10 @@ class Unflushed:
 
     def merge(self, update: Update, epoch: int, generation: int) -> bool:
         newest = self.updates.get(update.object)
-        if newest is not None and (generation, update.version) <= (newest[2], newest[0].version):
-            return False
+        if newest is not None:
+            age, newest_age = (generation, update.version), (newest[2], newest[0].version)
+            if age < newest_age or (age == newest_age and epoch == newest[1]):
+                return False
         self.updates[update.object] = (update, epoch, generation)
         return True
 
@@ -125,13 +130,18 @@ class Unflushed:
 
 def coalesce(updates: Iterable[tuple[int, Update]]) -> list[tuple[int, Update]]:
     """A range of the feed with only what a matcher needs of it: per object the last reset, and the
-    highest version after it. On either side of an app's reset for itself: whether that counts, only
-    the matcher knows."""
+    highest version after it. On either side of the reset of its app, and of the record of an epoch,
+    for itself: whether that counts, only the matcher knows."""
     kept: list[tuple[int, Update]] = []
     resets: dict[Key, tuple[int, Update]] = {}
     newest: dict[Key, tuple[int, Update]] = {}
     for offset, update in updates:
         key = update.object
+        if key == WHOLE_SHARD:
+            kept += newest.values()
+            kept.append((offset, update))
+            newest.clear()
+            continue
         if update.reset and is_app(key):
             kept += [newest.pop(k) for k in list(newest) if app_of(k) == app_of(key)]
             kept.append((offset, update))

@@ -21,8 +21,8 @@ A reader's loop, whatever the feed is made of:
     match feed.read(after):
         case Batch(last=last):   handle the rows, then go on after `last`
         case Idle():             nothing more yet
-        case Missing(last=last): start a new epoch, then go on after `last`
-        case Foreign(last=last): start a new epoch at (this lineage, last)
+        case Missing(last=last): it is lost: go on after `last`
+        case Foreign(last=last): so is what was there before: go on at (this lineage, last)
 
 A writer's duties, in order: `append` as often as it likes, one `commit`, and only when that has
 returned, answers to the publishers. If `commit` raises, none of its updates counts as published,

@@ -29,8 +29,9 @@ from google_crc32c import value as crc32c
 from roskva.disk import Disk, File
 from roskva.errors import BadConfig
 
-FORMAT = 3
-"""Since 2, frames may be packed (frame.py). Since 3, apps may be reset. A kind of row that older
+FORMAT = 4
+"""Since 2, frames may be packed (frame.py). Since 3, apps may be reset, and since 4, epochs are
+records. A kind of row that older
 readers do not know is a new format: they stop at the segment and say so."""
 RESERVED = 1 << 20
 FRAMES_AT = 192

@@ -31,6 +31,9 @@ what the feed has is not appended twice.
 version of an ordinal below the last that was begun is refused for good: a flow that is late would
 tell as the newest what may not be in the database any more.
 
+**A new epoch** is a record in the feed. A matcher that has lost something asks for one, and is told
+if it could not be appended. Publishing goes on meanwhile, into the same feed.
+
 **What nobody needs** is looked for a page of the store at a time, by the collector, and dropped by
 the two machines that own the rows.
 
@@ -50,6 +53,7 @@ from roskva.core.collector import BY_DEFAULT, Collector, CollectorConfig
 from roskva.core.effects import (
     Applied,
     Apply,
+    BeginEpoch,
     Effect,
     Event,
     Failed,
@@ -87,6 +91,7 @@ from roskva.model import (
     Update,
     app_key,
     app_of,
+    epoch_record,
     ordinal_of,
 )
 from roskva.wire.links import (
@@ -173,6 +178,8 @@ class ShardHost:
         self.feed_end = 0
         self.publishes: dict[int, tuple[Handle, int, list[int]]] = {}
         """What is being appended: whom to answer, under which request, with which versions."""
+        self.beginning: dict[int, int] = {}
+        """Records of epochs that are being appended: which request of the matcher's each is."""
         self.resetting: dict[int, str] = {}
         """The apps whose resets are being appended, by request."""
         self.generations: dict[str, int] = {}
@@ -222,7 +229,7 @@ class ShardHost:
             case Tick():
                 self._tick(now)
             case NotAppended(requests=requests, error=error):
-                self._refuse(requests, error)
+                self._refuse(requests, error, now)
             case Persisted(id=id) | Loaded(id=id) | Failed(id=id):
                 own_event = msgspec.structs.replace(event, id=id // _ASKERS)
                 self._stored(id % _ASKERS, own_event, now)
@@ -353,6 +360,8 @@ class ShardHost:
             first = run[-1][0] + 1
         self._tell_of_gap()
         for request in event.requests:
+            if self.beginning.pop(request, None) is not None:
+                continue  # it is read back
             link, number, versions = self.publishes.pop(request)
             if request in self.resetting:
                 app = self.resetting.pop(request)
@@ -375,8 +384,11 @@ class ShardHost:
             self._match(Apply(self.lineage, first, part[-1][0], part), now, "fast")
             first = part[-1][0] + 1
 
-    def _refuse(self, requests: Iterable[int], error: RoskvaError) -> None:
+    def _refuse(self, requests: Iterable[int], error: RoskvaError, now: float) -> None:
         for request in requests:
+            if (asked := self.beginning.pop(request, None)) is not None:
+                self._match(Failed(asked), now)
+                continue
             link, number, _ = self.publishes.pop(request)
             self.resetting.pop(request, None)
             self._answer_no(link, number, error)
@@ -403,12 +415,23 @@ class ShardHost:
             error = LimitExceeded(f"{MAX_RESET_APPS} other apps were reset: a shard keeps no more")
             self._answer_no(link, message.request, error)
         else:
-            wall_us = self.assigned.wall_us + int(now * 1e6)
+            wall_us = self._wall_us(now)
             record = Update(app_key(app), message.generation, published_at=wall_us, reset=True)
             self.requests += 1
             self.resetting[self.requests] = app
             self.publishes[self.requests] = link, message.request, [message.generation]
             self._effects.append(Append(self.requests, [record]))
+
+    # The epoch.
+
+    def _begin_epoch(self, asked: BeginEpoch, now: float) -> None:
+        record = epoch_record(asked.epoch, asked.loss, self._wall_us(now))
+        self.requests += 1
+        self.beginning[self.requests] = asked.id
+        self._effects.append(Append(self.requests, [record]))
+
+    def _wall_us(self, now: float) -> int:
+        return self.assigned.wall_us + int(now * 1e6)
 
     # The bridge.
 
@@ -467,6 +490,8 @@ class ShardHost:
                 self._say(effect, now)  # type: ignore[arg-type]
             elif kind is ReadFeed:
                 self._read_feed(effect, now)  # type: ignore[arg-type]
+            elif kind is BeginEpoch:
+                self._begin_epoch(effect, now)  # type: ignore[arg-type]
             elif kind is Applied:
                 link, request = effect.request  # type: ignore[union-attr, misc]
                 taken = Taken(request, effect.lineage, effect.offset)  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 from roskva.core.objects import coalesce
 from roskva.feed.arrow import PLACED, SCHEMA, rows_of
 from roskva.feed.base import updates_of
-from roskva.model import is_app
+from roskva.model import WHOLE_SHARD, is_app
 from roskva.pipeline.feeds import Options
 
 _TYPES: Final[dict[str, type[types.DataType]]] = {
@@ -58,11 +58,13 @@ class NamedSource(DataSource):
 
 def coalesced(rows: pa.Table) -> pa.Table:
     """Per object the last reset, and the highest version after it, or on either side of a reset of
-    its app; in the order of offsets."""
+    its app or of the record of an epoch; in the order of offsets."""
     if not pc.any(rows["reset"]).as_py():
         return highest(rows).sort_by("offset")
     # Resets are rare, and do not commute with versions: those objects are gone through in order.
     named = rows.filter(rows["reset"])["object"].unique()
+    if WHOLE_SHARD in named.to_pylist():
+        return _in_order(rows)
     reset = pc.is_in(rows["object"], named)
     for app in filter(is_app, named.to_pylist()):
         reset = pc.or_(reset, pc.starts_with(rows["object"], app))

@@ -12,7 +12,8 @@ removes it afterwards.
     registrations   registration: what the client acked, in which epoch
     objects         object: its version, its mark, and the shard's epoch and its app's generation
                     that the version is of
-    shards          shard: its epoch, its marker in the feed, the epoch of objects without a row
+    shards          shard: its epoch, with what the store does not have yet; its marker in the
+                    feed, the epoch of objects without a row
     tail            object that was updated after the marker: what the store does not have yet
     apps            app that was reset, in each shard: its generation, with what the store does not
                     have yet
@@ -40,7 +41,15 @@ from roskva.disk import RealDisk
 from roskva.errors import BadInput
 from roskva.feed.base import Batch, Marker
 from roskva.feed.reader import LogReader
-from roskva.model import NO_EPOCH, NO_GENERATION, NO_VERSION, Update, app_of, is_app
+from roskva.model import (
+    NO_EPOCH,
+    NO_GENERATION,
+    NO_VERSION,
+    WHOLE_SHARD,
+    Update,
+    app_of,
+    is_app,
+)
 from roskva.pipeline.columns import NamedSource, columns
 from roskva.store import rows
 from roskva.store.base import Row
@@ -116,19 +125,22 @@ def _tail(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     for _, update in _after_marker(place, row):
         app = app_of(update.object)
         generation = generations.get(app, NO_GENERATION)
-        if update.reset and is_app(update.object):
+        if update.object == WHOLE_SHARD:
+            row = row.after(update)
+        elif update.reset and is_app(update.object):
             generations[app] = max(generation, update.version)
         elif update.reset:
             merged.forget(update.object, update.version)
         else:
-            merged.merge(update, NO_EPOCH, generation)
+            merged.merge(update, row.epoch, generation)
     for name in merged.marks | merged.updates:
         mark = merged.marks.get(name)
         if name not in merged.updates:
-            yield place.shard, name, None, mark, None, None
+            yield place.shard, name, None, mark, None, None, None
         else:
-            update, _, generation = merged.updates[name]
-            yield place.shard, name, update.version, mark, generation, update.published_at
+            update, epoch, generation = merged.updates[name]
+            value = (update.version, mark, epoch, generation, update.published_at)
+            yield (place.shard, name, *value)
 
 
 def _apps(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
@@ -146,9 +158,15 @@ def _apps(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
 
 def _shards(place: ShardFiles, key: bytes, cells: Row) -> Iterator[_Values]:
     row = rows.shard_row(cells)
-    if row is not None:
-        absent = rows.absent_of(cells) or row.epoch
-        yield place.shard, row.epoch, row.lineage, row.applied, rows.boot_of(cells), absent
+    if row is None:
+        return
+    stored = row
+    for _, update in _after_marker(place, row):
+        if update.object == WHOLE_SHARD:
+            row = row.after(update)
+    absent = rows.absent_of(cells) if row.epoch == stored.epoch else NO_EPOCH
+    marker = row.lineage, row.applied, rows.boot_of(cells)
+    yield place.shard, row.epoch, *marker, absent or row.epoch
 
 
 TABLES: Final = {
@@ -183,7 +201,8 @@ TABLES: Final = {
     ),
     "tail": Table(
         columns(
-            "shard int, object text, version long?, mark int?, generation long?, published_at time?"
+            "shard int, object text, version long?, mark int?, epoch long?, generation long?, "
+            "published_at time?"
         ),
         rows.SHARD_ROW,
         _tail,

@@ -19,7 +19,7 @@ The identity is drawn at creation and repeated in every shard: a shard that was 
 another directory, or from another place in this one, is refused.
 
 A shard whose directory is missing is created empty. That is loss, but not a hidden one: its store
-has no epoch, so it begins a new one and its clients are told to look again.
+and its feed begin with a new epoch, and its clients are told to look again.
 """
 
 import errno

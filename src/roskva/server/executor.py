@@ -320,7 +320,7 @@ def _read(reader: LogReader, after: Marker) -> Event | None:
         case Missing():
             if read.why != "restore":  # that was said when it was opened
                 _log.warning("the feed has lost %d to %d: %s", read.first, read.last, read.why)
-            return FeedMissing(reader.lineage, read.last, bits)
+            return FeedMissing(reader.lineage, read.last, bits, read.why)
         case Foreign():
             return FeedEnd(read.lineage, read.last, bits)
 

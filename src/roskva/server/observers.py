@@ -21,7 +21,7 @@ from roskva.feed.commit import wall_clock_us
 from roskva.feed.trace import Trace
 from roskva.host.observer import WAYS, Observer, Way
 from roskva.metrics import TRAFFIC
-from roskva.model import Update, is_probe
+from roskva.model import WHOLE_SHARD, Update, is_probe
 from roskva.wire.links import Push
 from roskva.wire.messages import Ack, Notification
 
@@ -44,7 +44,8 @@ class TrafficCounters(Observer):
 
     def appended(self, updates: Sequence[tuple[int, Update]]) -> None:
         probes = len([None for _, update in updates if is_probe(update.object)])
-        self.published["users"] += len(updates) - probes
+        records = len([None for _, update in updates if update.object == WHOLE_SHARD])
+        self.published["users"] += len(updates) - probes - records
         self.published["probe"] += probes
 
     def applied(self, shard: int, way: Way, updates: int) -> None:

@@ -11,20 +11,18 @@ from typing import Final
 
 from roskva.config import FeedConfig, files_of_store
 from roskva.core.collector import CollectorConfig
-from roskva.core.effects import FeedEnd, PutShard
+from roskva.core.effects import FeedEnd
 from roskva.core.expiry import KeepOf
-from roskva.core.matcher import MatcherConfig
+from roskva.core.matcher import MatcherConfig, from_nothing
 from roskva.core.shares import MaxShare
 from roskva.disk import RealDisk
 from roskva.errors import BadInput, RoskvaError
-from roskva.feed.base import START
 from roskva.feed.commit import Committer, wall_clock_us
 from roskva.feed.log import Log, LogConfig
 from roskva.feed.upkeep import Retention
 from roskva.host.observer import Observer
 from roskva.host.shard import ShardHost
 from roskva.metrics import Times
-from roskva.model import shard_epoch
 from roskva.server.directory import DataDirectory, OwnedShard
 from roskva.server.executor import ShardExecutor
 from roskva.server.space import look_at
@@ -150,7 +148,7 @@ def _open(
     cells = store.read(layout.SHARD_ROW)
     stored = layout.shard_row(cells)
     if stored is None:
-        stored = PutShard(shard_epoch(secrets.randbits(64)), log.lineage, START)
+        stored = from_nothing(log.lineage, secrets.randbits(64))
     # Above every earlier start, also if the store was lost and only the clock remembers.
     boot = max(layout.boot_of(cells) + 1, int(time.time()))
     store.write([*layout.operations_of(stored), layout.put_boot(boot)], sync=True)

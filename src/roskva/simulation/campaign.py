@@ -31,6 +31,8 @@ _OF_CLUSTERS: Final = (
     *("bridge told of a gap", "bridge answered", "bridge closed a gap", "bridge skipped a range"),
     *("bridge repeated a range", "bridge met a dead shard"),
     *(f"news came by the way: {way}" for way in WAYS),
+    *("peer wants an epoch", "peer missed something", "peer came back from old rows"),
+    "silent for long",
     *("gap closed alone", "gap left to the bridge again", "told by the bridge alone"),
     *(f"core: {name}" for name in COUNTED),
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from roskva.host.shard import GAP_CLOSED_S
 from roskva.simulation.clients import AnyClient, OwnChannelNode
 from roskva.simulation.oracle import Violation
 from roskva.store import rows as layout
@@ -204,7 +205,31 @@ def links_broken_under_windows(world: World) -> None:
         clock.run(clock.now + 4.0 + swarm.load_delay)
 
 
+def silent_shards(world: World) -> None:
+    """Shards lose the newest of their feeds, and their disks are full: no epoch can begin. So
+    nobody who comes meanwhile is confirmed, though registrars were told what was before
+    (`World.confirmed`)."""
+    clock, dice = world.clock, world.dice
+    away = [client for client in world.everybody() if dice.random() < 0.5]
+    for client in away:
+        client.crash()
+    for shard in world.shards:
+        shard.rot = 1.0
+    world.change_all()
+    clock.run(clock.now + 1.0)
+    for shard in world.shards:
+        shard.rot = 0.0
+        shard.disk.capacity = shard.disk.used()
+    for client in away:
+        clock.after(GAP_CLOSED_S + 5.0 * dice.random(), client.start)
+    clock.run(clock.now + 4 * GAP_CLOSED_S)
+    for shard in world.shards:
+        if not shard.matcher.caught_up:
+            world.seen("silent for long")
+        shard.disk.heal()
+
+
 _SOME: Final = (
     *(overtaken_acks, reset_in_doubt, dropped_while_away, late_copies),
-    links_broken_under_windows,
+    *(links_broken_under_windows, silent_shards),
 )

@@ -5,13 +5,31 @@ published carries the stamp of its change; an application that is told a version
 and one that is told *unknown* looks at the backend and knows the newest. Stamps, unlike versions,
 keep their order through a reset.
 
+An **epoch** begins where the feed has a record of it, and nowhere else.
+
 Safety is checked at every event, liveness once the faults have stopped.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from hashlib import blake2b
 
-from roskva.model import NO_MARK, Key, mark_of, mark_under
+import msgspec
+
+from roskva.core.matcher import Matcher
+from roskva.model import (
+    NO_EPOCH,
+    NO_MARK,
+    NOTHING_LOST,
+    WHOLE_SHARD,
+    Key,
+    Update,
+    loss_of,
+    mark_of,
+    mark_under,
+    shard_part,
+)
+from roskva.wire.links import CurrentVersion, Push
 
 
 class Violation(Exception):
@@ -97,3 +115,46 @@ class Oracle:
         needed = self.acknowledged.get(key, 0)
         if knows < needed:
             raise Violation(f"{who} knows change {knows} of {key}; {needed} was acknowledged")
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    offset: int
+    epoch: int
+    lost: int
+
+
+class Epochs:
+    """Of one shard's feed, as its records begin them."""
+
+    def __init__(self) -> None:
+        self.begun: dict[int, list[_Begun]] = {}
+        """By lineage, in order of offset."""
+        self.known: set[int] = set()
+        """All, and those of objects without a row."""
+
+    def appended(self, lineage: int, entries: Iterable[tuple[int, Update]]) -> None:
+        for offset, update in entries:
+            if update.object == WHOLE_SHARD:
+                before = [one for one in self.begun.get(lineage, ()) if one.offset < offset]
+                one = _Begun(offset, update.version, loss_of(update).last)
+                self.begun[lineage] = [*before, one]
+                self.known.add(update.version)
+
+    def at(self, lineage: int, offset: int) -> int:
+        """Which of two for the same loss was first decides."""
+        epoch, lost = NO_EPOCH, NOTHING_LOST
+        for one in self.begun.get(lineage, ()):
+            if one.offset <= offset and one.lost > lost:
+                epoch, lost = one.epoch, one.lost
+        return epoch
+
+    def check(self, who: str, matcher: Matcher) -> None:
+        """Of somebody who speaks."""
+        begun = self.at(matcher.lineage, matcher.applied)
+        if matcher.epoch != begun:
+            raise Violation(f"{who} is in epoch {matcher.epoch}; the feed has begun {begun} there")
+
+    def check_told(self, who: str, told: Iterable[CurrentVersion | Push]) -> None:
+        for one in told:
+            if shard_part(one.epoch) not in self.known:
+                raise Violation(f"{who} tells of {one.object} in an epoch that never began")

@@ -13,27 +13,29 @@ from roskva.core.collector import REST, CollectorConfig
 from roskva.core.effects import Handle
 from roskva.core.expiry import Keep, client_expires_at
 from roskva.core.freshness import Acked
-from roskva.core.matcher import MatcherConfig
+from roskva.core.matcher import MatcherConfig, from_nothing
 from roskva.core.shares import SHARE_BY_DEFAULT, MaxShare
 from roskva.errors import StorageUnavailable
-from roskva.feed.base import START, Batch, Foreign, Idle, Marker, Missing
+from roskva.feed.base import Batch, Foreign, Idle, Marker, Missing
 from roskva.feed.log import Log, LogConfig
 from roskva.host.effects import Append, Appended, NotAppended, SetMarker
 from roskva.host.observer import Observer, Way
 from roskva.host.shard import HostEffect, HostEvent, ShardHost
-from roskva.model import Key, Update, shard_epoch
+from roskva.model import Key, Update
 from roskva.simulation.disk import Fate, PowerCut, SimulatedDisk
 from roskva.simulation.network import Link
-from roskva.simulation.oracle import Violation
+from roskva.simulation.oracle import Epochs, Violation
 from roskva.simulation.process import SimulatedProcess
 from roskva.store import rows as layout
 from roskva.store.memory import MemoryStore, Snapshot
-from roskva.wire.links import FromShard, ToShard
+from roskva.wire.links import FromShard, Pushes, ToShard, Versions
 
 if TYPE_CHECKING:
     from roskva.simulation.world import World
 
 FEED = "feed"
+_PEER = 0
+"""In place of a request of the host: it is not told of it."""
 _REOPEN = 1.0
 _SNAPSHOT_EVERY = 15.0
 _PAGE_LOADS = 3
@@ -68,6 +70,9 @@ class ShardNode(SimulatedProcess):
         self.rot = 0.0
         """How often what was committed is damaged before anybody has read it."""
         self.starts: list[float] = []
+        self.epochs = Epochs()
+        self.cut_off = 0
+        """Before what was on its way to the disk when the power went: how far the feed was."""
         self.intact = True
         """No fault has taken anything from the feed."""
         self.durable_marker: effects.PutShard | None = None
@@ -98,6 +103,7 @@ class ShardNode(SimulatedProcess):
                 takeover=True,
             )
             self.reader = self.log.reader()
+            self._note_recovered()
             self._open_host()
         except (StorageUnavailable, PowerCut) as error:
             self.alive = False
@@ -116,7 +122,7 @@ class ShardNode(SimulatedProcess):
         cells = self.store.read(layout.SHARD_ROW)
         row = layout.shard_row(cells)
         if row is None:
-            row = effects.PutShard(shard_epoch(dice.getrandbits(64)), self.log.lineage, START)
+            row = from_nothing(self.log.lineage, dice.getrandbits(64))
         boot = max(layout.boot_of(cells) + 1, self.wall_us() // 10**6)
         self.store.write([*layout.operations_of(row), layout.put_boot(boot)], sync=True)
         self.durable_marker = row
@@ -190,6 +196,8 @@ class ShardNode(SimulatedProcess):
 
     def step(self, event: HostEvent) -> None:
         super().step(event)
+        if self.alive and self.matcher.caught_up:
+            self.epochs.check(self.name, self.matcher)
         if self.intact and self.matcher.counters["epochs"]:
             raise Violation(f"{self.name} began a new epoch, and nothing was lost")
 
@@ -197,12 +205,18 @@ class ShardNode(SimulatedProcess):
         match effect:
             case Append():
                 self._append(effect)
-            case effects.Persist():
+            case effects.Persist(writes=writes):
+                if isinstance(writes[0], effects.PutAbsent):
+                    self.epochs.known.add(writes[0].epoch)
                 lost_at = self.rows.lost_at
                 self._io(lambda: self._persist(effect, lost_at))
             case effects.LoadObjects() | effects.LoadClient() | effects.LoadPage():
                 self._io(lambda: self._load(effect))
             case effects.SendLink(link=int() as id, message=message):
+                if isinstance(message, Versions):
+                    self.epochs.check_told(self.name, message.known)
+                elif isinstance(message, Pushes):
+                    self.epochs.check_told(self.name, message.pushes)
                 if id in self.links:
                     self.links[id].send("registrar", message)
                 elif id in self.others:
@@ -336,6 +350,9 @@ class ShardNode(SimulatedProcess):
 
     # The feed: whoever asks while a group is on its way waits for the next.
 
+    def append_for_peer(self, record: Update) -> None:
+        self._append(Append(_PEER, [record]))
+
     def _append(self, effect: Append) -> None:
         if not self.to_commit:
             self.later(self._io_delay(), self._commit)
@@ -343,7 +360,7 @@ class ShardNode(SimulatedProcess):
 
     def _commit(self) -> None:
         group, self.to_commit = self.to_commit, []
-        requests = [append.request for append in group]
+        requests = [append.request for append in group if append.request != _PEER]
         try:
             self.log.append([update for append in group for update in append.updates])
             committed = self.log.commit(self.wall_us())
@@ -353,9 +370,11 @@ class ShardNode(SimulatedProcess):
             return
         except PowerCut:
             self.world.seen("power cut in a commit")
+            self.cut_off = self.log.last + 1
             self._lose_power()
             return
         assert committed is not None
+        self.epochs.appended(self.log.lineage, committed.entries())
         self._note_stragglers(committed.entries())
         hands_over = self._hands_over()
         event = Appended(committed.first, committed.last, committed.entries(), requests)
@@ -368,6 +387,16 @@ class ShardNode(SimulatedProcess):
 
         # The thread that commits has other groups to finish first, and the loop other work.
         self.later(0.0, hand_over)
+
+    def _note_recovered(self) -> None:
+        """What was on its way may be in the feed."""
+        cut_off, self.cut_off = self.cut_off, 0
+        after = cut_off - 1
+        while cut_off and isinstance(
+            read := self.reader.read(Marker(self.log.lineage, after)), Batch
+        ):
+            self.epochs.appended(self.log.lineage, read.entries())
+            after = read.last
 
     def _note_stragglers(self, entries: Sequence[tuple[int, Update]]) -> None:
         oracle = self.world.oracle
@@ -461,7 +490,7 @@ class ShardNode(SimulatedProcess):
                 self.step(effects.FeedEnd(lineage, read.last, bits))
             case Missing():
                 self.world.seen(f"feed missing by {read.why}")
-                self.step(effects.FeedMissing(lineage, read.last, bits))
+                self.step(effects.FeedMissing(lineage, read.last, bits, read.why))
             case Foreign():
                 self.world.seen("feed foreign")
                 self.step(effects.FeedEnd(read.lineage, read.last, bits))

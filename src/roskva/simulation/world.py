@@ -29,6 +29,7 @@ from roskva.simulation.hoarder import Hoarder
 from roskva.simulation.network import Network
 from roskva.simulation.operators import Operator
 from roskva.simulation.oracle import Oracle, Violation
+from roskva.simulation.peer import Peer
 from roskva.simulation.pipeline import FORGED, Bridge, ObjectPublisher
 from roskva.simulation.process import Clock
 from roskva.simulation.registrar import RegistrarNode
@@ -101,6 +102,7 @@ class World:
         self.twins: list[ClientNode] = []
         self.zombies: dict[int, Zombie] = {}
         """Those awake, by their shard."""
+        self.peers = [Peer(self, shard) for shard in self.shards]
 
     def make_objects(self) -> list[Key]:
         return [f"{APP}/object-{i}" for i in range(self.swarm.objects)]
@@ -128,7 +130,7 @@ class World:
         except Exception as error:  # a crash of the code under test is a finding like any other
             where = traceback.extract_tb(error.__traceback__)[-1]
             violation = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-        for node in [*self.shards, *self.registrars, *self.everybody()]:
+        for node in [*self.shards, *self.peers, *self.registrars, *self.everybody()]:
             node.end()
         return Report(
             self.tape.seed,
@@ -170,8 +172,9 @@ class World:
             self.clock.run(self.clock.now + 5.0)
 
     def start(self) -> None:
-        for shard in self.shards:
+        for shard, peer in zip(self.shards, self.peers, strict=True):
             shard.start()
+            peer.start()
         for registrar in self.registrars:
             registrar.start()
         for client in self.everybody():
@@ -291,6 +294,8 @@ class World:
                         raise Violation(f"a row has {held}, and its session {acked}")
 
     def check_feeds(self) -> None:
+        for peer in self.peers:
+            peer.check_speaks()
         for shard in self.shards:
             if not shard.intact:
                 continue

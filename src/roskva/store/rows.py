@@ -7,7 +7,7 @@
                                 s        session     seen_at
                                 e        session     open, expiry_s
                                 r ‖ key  session     acked, epoch (one per registration)
-    s                           e        0           epoch, lineage, applied
+    s                           e        0           epoch, lineage, applied, excused, loss
                                  g ‖ app  generation  —
                                  d        0           epoch of objects without a row, and within
                                                       which epoch of the shard
@@ -34,7 +34,7 @@ import msgspec
 
 from roskva.core import effects
 from roskva.core.expiry import ScannedClient
-from roskva.model import NO_EPOCH, NO_VERSION, Key
+from roskva.model import NO_EPOCH, NO_VERSION, NOTHING_LOST, Key, Loss
 from roskva.store.base import (
     MAX_BATCH,
     Cell,
@@ -112,6 +112,8 @@ class _Epoch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: int
     lineage: int
     applied: int
+    excused: int = NOTHING_LOST
+    loss: Loss | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -205,7 +207,8 @@ def operations_of(write: effects.Write) -> Sequence[Operation]:
         case effects.DropObject():
             return (DeleteCell(object_key(write.key), _VERSION),)
         case effects.PutShard():
-            value = _encode(_Epoch(write.epoch, write.lineage, write.applied))
+            marker = write.epoch, write.lineage, write.applied
+            value = _encode(_Epoch(*marker, write.excused, write.loss))
             generations = [
                 Put(SHARD_ROW, _GENERATION + app.encode(), generation, b"")
                 for app, generation in write.generations
@@ -391,7 +394,8 @@ def shard_row(cells: Row) -> effects.PutShard | None:
         for column, cell in cells.items()
         if column.startswith(_GENERATION)
     ]
-    return effects.PutShard(kept.epoch, kept.lineage, kept.applied, tuple(generations))
+    marker = kept.epoch, kept.lineage, kept.applied
+    return effects.PutShard(*marker, tuple(generations), kept.excused, kept.loss)
 
 
 def absent_of(cells: Row) -> int:

@@ -31,9 +31,6 @@ from pyspark.sql import functions as F
 from roskva.model import NO_GENERATION
 from roskva.pipeline.state import State
 
-CURRENT_EPOCH = -1
-"""Of a version that is yet to be applied: the one its shard is in by then."""
-
 FRESH, UNKNOWN, PENDING = "fresh", "unknown", "pending"
 SLOW, STALE, ORPHANED = "slow", "stale", "orphaned"
 STATES: Final = (FRESH, UNKNOWN, PENDING, SLOW, STALE, ORPHANED)
@@ -91,7 +88,7 @@ def with_tail(objects: DataFrame, tail: DataFrame) -> DataFrame:
         "object",
         either("version", F.col("tail.version")),
         F.coalesce("tail.mark", "row.mark", F.lit(0)).alias("mark"),
-        either("epoch", F.lit(CURRENT_EPOCH)),
+        either("epoch", F.col("tail.epoch")),
         either("generation", F.col("tail.generation")),
         either("published_at", F.col("tail.published_at")),
     )
@@ -174,8 +171,7 @@ def comparison(spark: SparkSession, state: State) -> DataFrame:
 def known(objects: DataFrame, shards: DataFrame, apps: DataFrame, count: int) -> DataFrame:
     """What registrars are told of the objects that have a row: a version that was applied in an
     earlier epoch of its shard, or generation of its app, is not known any more."""
-    applied = f"epoch = shard_epoch OR epoch = {CURRENT_EPOCH}"
-    current = f"({applied}) AND coalesce(generation, 0) = app_generation"
+    current = "epoch = shard_epoch AND coalesce(generation, 0) = app_generation"
     return placed(objects.withColumn("shard", shard_of("object", count)), shards, apps).selectExpr(
         "object",
         f"CASE WHEN {current} THEN version END AS version",

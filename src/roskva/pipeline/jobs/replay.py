@@ -3,15 +3,16 @@
 A node whose store is gone does the same when it starts, one update after the other, and says
 nothing until it is done. This does it beforehand: in parallel, and with one write per object.
 
-**The epoch is a new one**, always. The old one is lost with the store, and a feed cannot prove that
-it holds everything that was ever told: retention cuts it off. So clients that had acked what the
-feed still has are told *unknown*, once; those that are behind, or come back without a row, are told
-the version.
+**The epoch** is the last that the feed has begun, if that answers for all that cannot be read any
+more; a feed that is whole from its first record on goes on in its epoch. Otherwise one is proposed,
+and the node begins it in the feed when it starts. Clients that had acked what the feed still has
+are then told *unknown*, once; those that are behind, or come back without a row, are told the
+version.
 
 **What is known.** The feed is complete after the last range in it that cannot be read. A version
-from before that is a lower bound, and stands in its row as of no epoch: the next update has to be
-above it, and until then clients are told unknown. That is what the matcher does when it comes to
-such a range.
+from before that, or from before the record of the epoch, is a lower bound, and stands in its row as
+of no epoch: the next update has to be above it, and until then clients are told unknown. That is
+what the matcher does when it comes to such a range.
 
 **In what order.** Rows first, the marker last: whoever stops in between leaves a store without a
 marker, and a node or another replay starts from the beginning.
@@ -41,6 +42,9 @@ from roskva.model import (
     NO_GENERATION,
     NO_MARK,
     NO_VERSION,
+    WHOLE_SHARD,
+    Loss,
+    Update,
     app_of,
     shard_epoch,
 )
@@ -51,8 +55,9 @@ from roskva.store.rocksdb import RocksStore
 
 FORMAT: Final = "roskva-rows"
 _VALUE: Final = ("version", "source", "payload", "published_at", "generation", "offset")
-_OF_APP: Final = "(locate('/', object) = length(object))"
+_OF_APP: Final = "(locate('/', object) = length(object) AND length(object) > 1)"
 """`model.is_app`."""
+_OF_EPOCH: Final = f"(object = '{WHOLE_SHARD}')"
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -79,18 +84,20 @@ def replay(
         raise BadInput(f"{feed} is not there: there is nothing to replay")
     _refuse_if_used(store)
     reader = LogReader(RealDisk(), str(feed))
-    end, epoch = reader.end(), shard_epoch(secrets.randbits(64))
+    end = reader.end()
     read = history(spark, feed).persist()
     lost = read.filter("object IS NULL").agg(F.max("offset")).first()
     lost_up_to = int(lost[0]) if lost is not None and lost[0] is not None else 0
-    of_apps, of_objects = apart(read.filter("object IS NOT NULL"))
+    of_epochs, of_apps, of_objects = apart(read.filter("object IS NOT NULL"))
+    shard, since = begun(of_epochs, reader.lineage, lost_up_to)
+    epoch = shard.epoch
     ruled = reigns(spark, of_apps)
-    rebuilt = object_rows(of_objects, ruled, lost_up_to, epoch).persist()
+    rebuilt = object_rows(of_objects, ruled, since, epoch).persist()
     latest = [tuple(row) for row in ruled.groupBy("app").agg(F.max("generation")).collect()]
     spark.dataSource.register(RowsSink)
     rebuilt.repartition(1).write.format(FORMAT).mode("append").save(str(store))
     with closing(RocksStore(store)) as opened:
-        marker = PutShard(epoch, reader.lineage, end, tuple(latest))
+        marker = msgspec.structs.replace(shard, applied=end, generations=tuple(latest))
         opened.write(rows.operations_of(marker), sync=True)
     if out is not None:
         known = (F.col("epoch") == epoch).alias("known")
@@ -100,9 +107,23 @@ def replay(
     return Replayed(counted[0], counted[1], end, lost_up_to, str(epoch))
 
 
-def apart(updates: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The resets of apps, and what is of single objects."""
-    return updates.filter(_OF_APP), updates.filter(f"NOT {_OF_APP}")
+def apart(updates: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """The records of epochs, the resets of apps, and what is of single objects."""
+    of_objects = updates.filter(f"NOT {_OF_EPOCH} AND NOT {_OF_APP}")
+    return updates.filter(_OF_EPOCH), updates.filter(_OF_APP), of_objects
+
+
+def begun(records: DataFrame, lineage: int, lost_up_to: int) -> tuple[PutShard, int]:
+    """The shard's row, but for its marker; and after which offset the feed is known in its epoch.
+    `records`: of epochs, a few."""
+    loss = Loss(lineage, lost_up_to, "damage" if lost_up_to else "begun")
+    shard, since = PutShard(shard_epoch(secrets.randbits(64)), lineage, 0, loss=loss), lost_up_to
+    for row in records.orderBy("offset").collect():
+        record = Update(row.object, row.version, payload=bytes(row.payload))
+        before, shard = shard, shard.after(record)
+        if shard.epoch != before.epoch:
+            since = row.offset
+    return shard, since
 
 
 def reigns(spark: SparkSession, resets: DataFrame) -> DataFrame:
@@ -121,9 +142,9 @@ def reigns(spark: SparkSession, resets: DataFrame) -> DataFrame:
     return spark.createDataFrame(found, "app string, generation long, since long, until long")
 
 
-def object_rows(updates: DataFrame, reigns: DataFrame, lost_up_to: int, epoch: int) -> DataFrame:
+def object_rows(updates: DataFrame, reigns: DataFrame, since: int, epoch: int) -> DataFrame:
     """Per object the mark of its last reset, and the highest version after it in the latest
-    generation of its app that it has one in; null if none."""
+    generation of its app that it has one in; null if none. After `since` they are of this epoch."""
     marks = (
         updates.filter("reset")
         .groupBy("object")
@@ -143,7 +164,7 @@ def object_rows(updates: DataFrame, reigns: DataFrame, lost_up_to: int, epoch: i
     newest = after.groupBy("object").agg(
         F.max_by(F.struct(*_VALUE), F.struct("generation", "version", "offset")).alias("newest")
     )
-    known = F.when(F.col("newest.offset") > lost_up_to, F.lit(epoch)).otherwise(F.lit(NO_EPOCH))
+    known = F.when(F.col("newest.offset") > since, F.lit(epoch)).otherwise(F.lit(NO_EPOCH))
     return newest.join(marks, "object", "full").select(
         "object", "mark", *(f"newest.{name}" for name in _VALUE[:-1]), known.alias("epoch")
     )

@@ -413,7 +413,12 @@ def _shard(shard: admin.ShardNow, registrars: int) -> Iterator[admin.NodeTrouble
     if not shard.answers:
         return  # its process does not, and that is said
     lag = shard.feed_end - shard.applied
-    if not shard.caught_up:
+    if not shard.caught_up and lag <= 0:
+        yield _bad(
+            f"Shard {shard.shard} has lost a part of its feed, and is silent until a new epoch is "
+            "in it: is its disk full?"
+        )
+    elif not shard.caught_up:
         yield _warn(
             f"Shard {shard.shard} is catching up with its feed, and is silent until then: "
             f"{lag:,} updates to go."
