@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,15 +126,18 @@ class Postgres:
             os.kill(int(pid), number)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """With all its processes; SIGINT stops it in order."""
+        """With all its processes; SIGINT stops it in order. None is left when this returns: a
+        server is not started beside what another has left."""
         if self._process is not None:
             children = f"/proc/{self._process.pid}/task/{self._process.pid}/children"
             pids = Path(children).read_text().split() if number == signal.SIGKILL else []
             self._process.send_signal(number)
             for pid in pids:
-                os.kill(int(pid), number)
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(int(pid), number)
             self._process.wait(_START_S)
             self._process = None
+            await_that(lambda: not any(map(_lives, pids)), _START_S, lambda: str(pids))
 
     def stop(self) -> None:
         """In order: its standbys have everything."""
@@ -322,3 +325,11 @@ def unprivileged_postgres() -> Iterator[tuple[Path, str]]:
 
 def _user(service: str = UNPRIVILEGED) -> str:
     return service if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+
+
+def _lives(pid: str) -> bool:
+    """Whoever has ended, and was not waited for, holds nothing any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
