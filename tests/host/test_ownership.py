@@ -149,13 +149,13 @@ class Member:
 
     def _carry_out(self, effect: o.Effect) -> None:
         match effect:
-            case o.Look():
+            case o.ReadLastWord():
                 self._ask(lambda: o.Seen(self.shard.last()))
             case o.Fence():
                 self._ask(self._fence)
             case o.Restore():
                 self._ask(lambda: o.Restored(self.shard.last().owner, least=1), slow=True)
-            case o.Begin(owner=owner):
+            case o.ClaimShard(owner=owner):
                 self._commit(o.LastWord(owner, 0, False), o.Begun())
             case o.Serve(owner=owner):
                 assert owner > max((word.owner for word in self.shard.words()[:-1]), default=0)
@@ -206,10 +206,10 @@ class Member:
         if producers == self.producers:
             self.step(answer)
 
-    def _fence(self) -> o.Fenced:
+    def _fence(self) -> o.OthersFenced:
         shard = self.shard
         self.producer = shard.kafka.begin("shard", shard.clock.now)
-        return o.Fenced(shard.last())
+        return o.OthersFenced(shard.last())
 
     def _commit(self, word: o.LastWord, done: Any) -> None:
         text = f"{word.owner} {word.beat} {'left' if word.left else ''}".encode()
@@ -280,9 +280,9 @@ def disturb(shard: Shard, until: float) -> None:
             case "propose":
                 member.later(dice.uniform(0, 5.0), lambda: member.step(o.Proposed()))
             case "withdraw":
-                member.later(dice.uniform(0, 5.0), lambda: member.step(o.Withdrawn()))
+                member.later(dice.uniform(0, 5.0), lambda: member.step(o.ProposalWithdrawn()))
             case "stop":
-                member.later(0.0, lambda: member.step(o.Stopping()))
+                member.later(0.0, lambda: member.step(o.MemberStops()))
             case "pause":
                 member.paused_until = clock.now + dice.uniform(0, 30.0)
             case "kill":
@@ -338,7 +338,7 @@ def owned_by_one(seed: int) -> Counter[str]:
             member.start()
     chosen = shard.members[seed % 3]
     for member in shard.members:
-        member.step(o.Proposed() if member is chosen else o.Withdrawn())
+        member.step(o.Proposed() if member is chosen else o.ProposalWithdrawn())
     patience = o.LEAVING_PATIENCE_S + 2 * o.LEASE_S + 12.0 + 30.0
     shard.clock.run(shard.clock.now + patience)
     assert shard.served_by() == [chosen], seed
@@ -361,7 +361,7 @@ def test_who_is_asked_to_leave_hands_over_without_anybody_waiting() -> None:
     shard = alone()
     first, second = shard.members
     shard.clock.run(first.machine.leaves_at)
-    first.step(o.Withdrawn())
+    first.step(o.ProposalWithdrawn())
     second.step(o.Proposed())
     asked_at = shard.clock.now
     while not second.serves:
@@ -376,10 +376,10 @@ def test_a_group_that_changes_its_mind_does_not_starve_everybody() -> None:
     shard = alone()
     first, second = shard.members
     for _ in range(5):
-        first.step(o.Withdrawn())
+        first.step(o.ProposalWithdrawn())
         second.step(o.Proposed())
         shard.clock.run(shard.clock.now + 4.0)
-        second.step(o.Withdrawn())
+        second.step(o.ProposalWithdrawn())
         first.step(o.Proposed())
         shard.clock.run(shard.clock.now + 2.0)
     assert [word.owner for word in shard.words() if word.beat == 0] == [1]
@@ -388,7 +388,7 @@ def test_a_group_that_changes_its_mind_does_not_starve_everybody() -> None:
 
 def test_who_stops_leaves_at_once() -> None:
     shard = alone()
-    shard.members[0].step(o.Stopping())
+    shard.members[0].step(o.MemberStops())
     assert not shard.served_by()
     shard.clock.run(shard.clock.now + o.LEASE_S + 1.0)
     assert shard.last().left

@@ -3,7 +3,7 @@
 import pytest
 
 from roskva.errors import BadInput
-from roskva.net.address import Addresses, http_url, websocket_url
+from roskva.net.address import NodeAddresses, http_url, websocket_url
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_is_no_address_is_refused_by_name(given: str) -> None:
 
 def test_whoever_is_left_comes_last_again() -> None:
     urls = [f"http://node-{n}:7600" for n in range(4)]
-    addresses = Addresses(urls)
+    addresses = NodeAddresses(urls)
     rounds = []
     for _ in range(2):
         seen = []
@@ -53,7 +53,7 @@ def test_those_who_leave_the_same_one_spread() -> None:
     urls = [f"http://node-{n}:7600" for n in range(3)]
     after_the_first: set[tuple[str, str]] = set()
     for _ in range(1000):
-        addresses = Addresses(urls)
+        addresses = NodeAddresses(urls)
         failed = addresses.current
         addresses.leave()
         after_the_first.add((failed, addresses.current))
@@ -62,7 +62,7 @@ def test_those_who_leave_the_same_one_spread() -> None:
 
 def test_one_may_be_given_by_itself_or_twice() -> None:
     for urls in ("http://h:1", ["http://h:1"], ["http://h:1", "http://h:1"]):
-        addresses = Addresses(urls)
+        addresses = NodeAddresses(urls)
         addresses.leave()
         assert addresses.current == "http://h:1"
 
@@ -72,4 +72,4 @@ def test_one_may_be_given_by_itself_or_twice() -> None:
 )
 def test_addresses_that_do_not_go_together_are_refused(urls: list[str]) -> None:
     with pytest.raises(BadInput):
-        Addresses(urls)
+        NodeAddresses(urls)

@@ -14,7 +14,7 @@ from roskva.cli.outcome import NodeRefused
 from roskva.config import read_secret
 from roskva.errors import Unavailable
 from roskva.model import ObjectId
-from roskva.net.address import Addresses, http_url
+from roskva.net.address import NodeAddresses, http_url
 from roskva.net.tls import Tls, client_context, explained
 from roskva.publisher import requests
 from roskva.wire.admin import AppNow
@@ -120,7 +120,7 @@ class NodeApi:
     """Raises `Unavailable` if nobody answers or the node is busy, `NodeRefused` if it says no."""
 
     def __init__(self, urls: str | Sequence[str], tls: Tls | None, key: str = "") -> None:
-        self._addresses = Addresses(urls)
+        self._addresses = NodeAddresses(urls)
         context = client_context(self._url, tls)
         verify = context or False  # then there is no TLS at all
         headers = {"authorization": f"Bearer {key}"} if key else {}

@@ -37,7 +37,7 @@ from roskva.core.client import ClientConfig, ClientPhase
 from roskva.core.client import ClientMachine as Core
 from roskva.errors import BadInput, StorageUnavailable, Unauthorised
 from roskva.model import MAX_SOURCE_BYTES, MAX_VERSION, Key, ObjectId, check_app, check_name
-from roskva.net.address import Addresses, websocket_url
+from roskva.net.address import NodeAddresses, websocket_url
 from roskva.net.tasks import OwnedTasks
 from roskva.net.tls import Tls, client_context
 from roskva.wire.messages import MAX_CREDENTIAL_CHARS, Hello
@@ -90,10 +90,10 @@ class Client:
         self.config = ClientConfig(app, application)
         """Its times may be changed before the client is entered."""
         self._channel: Dial | None = None
-        self._addresses: Addresses | None = None
+        self._addresses: NodeAddresses | None = None
         self._context: ssl.SSLContext | None = None
         if not callable(url):
-            self._addresses = Addresses(url)
+            self._addresses = NodeAddresses(url)
             self._context = client_context(self._addresses.current, tls)
         elif tls is not None:
             raise BadInput("tls is for addresses; a channel of your own has its own")

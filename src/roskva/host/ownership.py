@@ -80,7 +80,7 @@ class Proposed(msgspec.Struct, frozen=True):
     """The group would have us own it."""
 
 
-class Withdrawn(msgspec.Struct, frozen=True):
+class ProposalWithdrawn(msgspec.Struct, frozen=True):
     """It would rather have another."""
 
 
@@ -88,7 +88,7 @@ class Seen(msgspec.Struct, frozen=True):
     last: LastWord
 
 
-class Fenced(msgspec.Struct, frozen=True):
+class OthersFenced(msgspec.Struct, frozen=True):
     """All who were before us. `last`: what they had said, read after that from the leader."""
 
     last: LastWord
@@ -106,7 +106,7 @@ class Begun(msgspec.Struct, frozen=True):
     """It is durable that we own the shard."""
 
 
-class Stopping(msgspec.Struct, frozen=True):
+class MemberStops(msgspec.Struct, frozen=True):
     """The member stops, and leaves without delay."""
 
 
@@ -136,10 +136,10 @@ class InDoubt(msgspec.Struct, frozen=True):
 
 Event = (
     Proposed
-    | Withdrawn
-    | Stopping
+    | ProposalWithdrawn
+    | MemberStops
     | Seen
-    | Fenced
+    | OthersFenced
     | Restored
     | Begun
     | EndFetched
@@ -154,19 +154,20 @@ Event = (
 # What is to be done.
 
 
-class Look(msgspec.Struct, frozen=True):
+class ReadLastWord(msgspec.Struct, frozen=True):
     """Answer with `Seen`."""
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Begin under the transactional id of the shard, with a new producer. Answer with `Fenced`."""
+    """Begin under the transactional id of the shard, with a new producer. Answer with
+    `OthersFenced`."""
 
 
 class Restore(msgspec.Struct, frozen=True):
     """Answer with `Restored`."""
 
 
-class Begin(msgspec.Struct, frozen=True):
+class ClaimShard(msgspec.Struct, frozen=True):
     """Commit, as the first transaction, that we own the shard. Answer with `Begun`."""
 
     owner: int
@@ -203,7 +204,18 @@ class DropProducer(msgspec.Struct, frozen=True):
     pass
 
 
-Effect = Look | Fence | Restore | Begin | Serve | FetchEnd | Beat | Retire | Leave | DropProducer
+Effect = (
+    ReadLastWord
+    | Fence
+    | Restore
+    | ClaimShard
+    | Serve
+    | FetchEnd
+    | Beat
+    | Retire
+    | Leave
+    | DropProducer
+)
 
 
 class Ownership:
@@ -238,18 +250,18 @@ class Ownership:
                 self.wanted = True
                 if self.state == "away" and self.at is None:
                     self._look(now)
-            case Withdrawn() | Stopping():
+            case ProposalWithdrawn() | MemberStops():
                 self.wanted = False
-                if isinstance(event, Stopping):
+                if isinstance(event, MemberStops):
                     self.leaves_at = now
                 self._withdrawn(now)
             case Seen(last=last) if self.state == "looking":
                 self._seen(last, now)
-            case Fenced(last=last) if self.state == "fencing":
+            case OthersFenced(last=last) if self.state == "fencing":
                 self._fenced(last, now)
             case Restored(owner=owner, least=least) if self.state == "restoring":
                 self.owner = max(owner + 1, least)
-                self._ask("beginning", Begin(self.owner), now)
+                self._ask("beginning", ClaimShard(self.owner), now)
             case Begun() if self.state == "beginning":
                 self._serve(now)
             case EndFetched(lags_little=True) if self.state == "serving":
@@ -278,7 +290,7 @@ class Ownership:
 
     def _look(self, now: float) -> None:
         self.look_until, self.seen = now + LEAVING_PATIENCE_S, None
-        self._ask("looking", Look(), now)
+        self._ask("looking", ReadLastWord(), now)
 
     def _seen(self, last: LastWord, now: float) -> None:
         if last != self.seen:
@@ -359,7 +371,7 @@ class Ownership:
         if self.state == "away":
             self._look(now)
         elif self.state == "looking":
-            self._ask("looking", Look(), now)
+            self._ask("looking", ReadLastWord(), now)
         elif self.state == "waiting":
             self._restore()
         elif self.state == "leaving":

@@ -24,7 +24,7 @@ class Ports(msgspec.Struct, frozen=True):
     admin: int | None
 
 
-class Addresses:
+class NodeAddresses:
     """Of nodes that all will do. One that fails is left for the one that was left longest ago, and
     their order is drawn, so that those who leave the same one do not all run to the same other."""
 

@@ -24,7 +24,7 @@ from roskva.feed.record import read_markers, write_marker
 from roskva.links.processes import read_report, write_report
 from roskva.pipeline.publish_sink import COUNTERS, DeadLetters, delete_dead_letters
 from roskva.sources.changes import LOG, marker_of_ingest
-from roskva.sources.losses import Loss, made_up_for, note_loss, take_back
+from roskva.sources.losses import FlowLoss, made_up_for, note_loss, take_back
 from roskva.sources.names import table_name
 from roskva.wire.admin import PartNow
 
@@ -59,7 +59,7 @@ class SparkFlow:
         """None: the log has not begun."""
         self._kept: Marker | None = None
         self._keep_at = 0.0
-        self._loss: Loss | None = None
+        self._loss: FlowLoss | None = None
         self._behind_loss: Marker | None = None
         """Where it goes on when a doubt has made up for what it has lost."""
 
@@ -107,7 +107,7 @@ class SparkFlow:
         self.counted.lost += last - first + 1
         sentence = f"the flow {self.name} lost the changes {first} to {last}: they are gone"
         _log.error("%s", sentence)
-        self._loss = Loss(behind.lineage, 0, sentence)
+        self._loss = FlowLoss(behind.lineage, 0, sentence)
         self._behind_loss = behind
 
     def make_up(self, reader: LogReader) -> None:

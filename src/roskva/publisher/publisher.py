@@ -29,7 +29,7 @@ import msgspec
 from roskva.core.backoff import Backoff, Dice
 from roskva.errors import BadInput, TooLarge, Unavailable, error_of
 from roskva.model import MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_VERSION, check_app, check_name
-from roskva.net.address import Addresses, http_url
+from roskva.net.address import NodeAddresses, http_url
 from roskva.net.tasks import OwnedTasks
 from roskva.net.tls import Tls, client_context, explained
 from roskva.publisher.requests import (
@@ -139,7 +139,7 @@ class Publisher:
     ) -> None:
         check_app(app)
         self.app = app
-        self._addresses = Addresses(url)
+        self._addresses = NodeAddresses(url)
         self._context = client_context(self._addresses.current, tls)
         self._headers = _HEADERS if key is None else {**_HEADERS, "authorization": f"Bearer {key}"}
         self._buffer = Buffer()

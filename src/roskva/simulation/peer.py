@@ -31,7 +31,7 @@ _IN_DOUBT_S = 2.0
 """It is told that its record could not be appended, whether or not it was."""
 
 
-class Peer(SimulatedProcess):
+class FeedPeer(SimulatedProcess):
     def __init__(self, world: World, shard: ShardNode) -> None:
         super().__init__(world, f"peer-{shard.index}")
         self.shard = shard

@@ -29,7 +29,7 @@ from roskva.simulation.hoarder import Hoarder
 from roskva.simulation.network import Network
 from roskva.simulation.operators import Operator
 from roskva.simulation.oracle import Oracle, Violation
-from roskva.simulation.peer import Peer
+from roskva.simulation.peer import FeedPeer
 from roskva.simulation.pipeline import FORGED, Bridge, ObjectPublisher
 from roskva.simulation.process import Clock
 from roskva.simulation.registrar import RegistrarNode
@@ -102,7 +102,7 @@ class World:
         self.twins: list[ClientNode] = []
         self.zombies: dict[int, Zombie] = {}
         """Those awake, by their shard."""
-        self.peers = [Peer(self, shard) for shard in self.shards]
+        self.peers = [FeedPeer(self, shard) for shard in self.shards]
 
     def make_objects(self) -> list[Key]:
         return [f"{APP}/object-{i}" for i in range(self.swarm.objects)]

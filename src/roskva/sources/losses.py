@@ -25,7 +25,7 @@ from roskva.feed.record import read_record, write_record
 LOSSES: Final = "losses"
 
 
-class Loss(msgspec.Struct, frozen=True):
+class FlowLoss(msgspec.Struct, frozen=True):
     lineage: int
     """Of the log of changes."""
     end: int
@@ -33,7 +33,7 @@ class Loss(msgspec.Struct, frozen=True):
     sentence: str
 
 
-def note_loss(disk: Disk, source: str, flow: str, loss: Loss) -> None:
+def note_loss(disk: Disk, source: str, flow: str, loss: FlowLoss) -> None:
     """`source`: its directory."""
     disk.make_directory(f"{source}/{LOSSES}")
     write_record(disk, f"{source}/{LOSSES}/{flow}", loss)
@@ -44,7 +44,7 @@ def take_back(disk: Disk, source: str, flow: str) -> None:
         disk.remove(f"{source}/{LOSSES}/{flow}")
 
 
-def losses(disk: Disk, source: str) -> list[Loss]:
+def losses(disk: Disk, source: str) -> list[FlowLoss]:
     """Those that are noted now."""
     directory = f"{source}/{LOSSES}"
     names = disk.list(directory) if disk.exists(directory) else []
@@ -52,7 +52,7 @@ def losses(disk: Disk, source: str) -> list[Loss]:
     return [loss for loss in found if loss is not None]
 
 
-def made_up_for(reader: LogReader, loss: Loss) -> bool:
+def made_up_for(reader: LogReader, loss: FlowLoss) -> bool:
     """Whether the log has a doubt that is younger."""
     if reader.lineage != loss.lineage:
         return True  # it was lost as a whole, and what follows begins with a doubt
@@ -64,8 +64,8 @@ def made_up_for(reader: LogReader, loss: Loss) -> bool:
     return False
 
 
-def _read(disk: Disk, path: str) -> Loss | None:
+def _read(disk: Disk, path: str) -> FlowLoss | None:
     try:
-        return read_record(disk, path, Loss)
+        return read_record(disk, path, FlowLoss)
     except (FileNotFoundError, Damaged):
         return None  # it was just taken back, or will be written again

@@ -37,7 +37,7 @@ from roskva.sources.database import DatabaseLog, Tables
 from roskva.sources.direct import DirectFlow
 from roskva.sources.flow import NAME, FlowExecutor
 from roskva.sources.follower import Follower
-from roskva.sources.losses import Loss, losses, made_up_for
+from roskva.sources.losses import FlowLoss, losses, made_up_for
 from roskva.sources.position import Doubt
 from roskva.wire.admin import SourceNow
 from roskva.wire.links import PublisherHello, ResetApp, UpdatesPublished
@@ -151,7 +151,7 @@ class RunningSource:
                 "published": self._flow.machine.published,
             }
         )
-        self._made_up = set[Loss]()
+        self._made_up = set[FlowLoss]()
         self._changes = open_changes(job)
         self._follower = Follower(
             database_of(job.name, job.source),
