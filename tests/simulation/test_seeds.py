@@ -1,4 +1,4 @@
-"""Whole clusters under every fault: 150 seeds here, more by `roskva sim`."""
+"""Whole clusters under every fault: 120 seeds here, more by `roskva sim`."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from verification.mutants import MUTANTS, hunt, planted
 from roskva.simulation.campaign import run_seed, run_tape, shrink
 from roskva.simulation.tape import FAULTS_OF, TAPES, Tape, tape_of
 
-SEEDS = 150
+SEEDS = 120
 PORTION = 10
 SOURCED_SEEDS = 4
 
